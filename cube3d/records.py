@@ -1,0 +1,253 @@
+"""What travels between the stages: requests, events, results. Knows no stage, no tensor library and no web."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import unicodedata
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from .errors import RequestError
+
+MAX_PROMPT = 2_000
+MAX_SEED = 2**32 - 1
+RESOLUTIONS = (32, 512)
+FACES = (100, 1_000_000)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise RequestError(name, f"{name} must be a number, not {value!r}.")
+    if not math.isfinite(value):
+        raise RequestError(name, f"{name} must be a finite number, not {value}.")
+    return float(value)
+
+
+def _integer(name: str, value: Any, low: int, high: int) -> int:
+    number = _number(name, value)
+    if number != int(number) or not low <= number <= high:
+        raise RequestError(name, f"{name} must be a whole number from {low:,} to {high:,}, not {value}.")
+    return int(number)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise RequestError(name, f"{name} must be text, not {type(value).__name__}.")
+    if len(value) > MAX_PROMPT:
+        raise RequestError(name, f"The {name} has {len(value):,} characters; shorten it to {MAX_PROMPT:,}.")
+    for char in value:
+        if unicodedata.category(char) in ("Cc", "Cs") and char not in "\n\r\t":
+            raise RequestError(name, f"The {name} holds the control character U+{ord(char):04X}; remove it.")
+    return " ".join(value.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a caller asks for. Checked on construction; raises RequestError naming the field.
+
+    prompt          1 to 2,000 characters; white space is collapsed
+    negative_prompt what to steer away from (takes the place of the empty prompt in guidance)
+    seed            0 to 2**32 - 1; None draws one, which the request then reports
+    guidance        0 to 20; weight of classifier-free guidance at the first token, falling linearly to 0
+    top_p           nucleus mass in (0, 1]; None takes the most likely token (greedy)
+    box             proportions x, y, z, all positive; only ratios matter; None lets the model choose
+    resolution      cells along a side of the field, 32 to 512, a multiple of 16
+    faces           target triangle count, 100 to 1,000,000; None keeps every triangle
+    """
+
+    prompt: str
+    negative_prompt: str = ""
+    seed: int | None = None
+    guidance: float = 3.0
+    top_p: float | None = 0.9
+    box: tuple[float, float, float] | None = None
+    resolution: int = 128
+    faces: int | None = 10_000
+
+    def __post_init__(self) -> None:
+        put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731 - frozen dataclass
+        put("prompt", _text("prompt", self.prompt))
+        if not self.prompt:
+            raise RequestError("prompt", "The prompt is empty; describe an object, for example 'a wooden chair'.")
+        put("negative_prompt", _text("negative_prompt", self.negative_prompt))
+        seed = secrets.randbelow(MAX_SEED + 1) if self.seed is None else self.seed
+        put("seed", _integer("seed", seed, 0, MAX_SEED))
+        guidance = _number("guidance", self.guidance)
+        if not 0 <= guidance <= 20:
+            raise RequestError("guidance", f"guidance must lie between 0 and 20, not {guidance:g}.")
+        put("guidance", guidance)
+        if self.top_p is not None:
+            top_p = _number("top_p", self.top_p)
+            if not 0 < top_p <= 1:
+                raise RequestError("top_p", f"top_p must be above 0 and at most 1 (or None for greedy), not {top_p:g}.")
+            put("top_p", top_p)
+        if self.box is not None:
+            put("box", _box(self.box))
+        resolution = _integer("resolution", self.resolution, *RESOLUTIONS)
+        if resolution % 16:
+            raise RequestError("resolution", f"resolution must be a multiple of 16, not {resolution}.")
+        put("resolution", resolution)
+        if self.faces is not None:
+            put("faces", _integer("faces", self.faces, *FACES))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, in field order."""
+        out = {f.name: getattr(self, f.name) for f in fields(self)}
+        out["box"] = list(self.box) if self.box else None
+        return out
+
+    def with_seed(self, seed: int | None) -> Request:
+        return replace(self, seed=seed)
+
+
+def _box(value: Any) -> tuple[float, float, float]:
+    try:
+        sides = [_number("box", side) for side in value]
+    except TypeError:
+        sides = []
+    if len(sides) != 3 or min(sides) <= 0:
+        raise RequestError("box", f"box needs three positive numbers (x, y, z), not {value!r}.")
+    if max(sides) / min(sides) > 100:
+        raise RequestError("box", "the longest side of the box may be at most 100 times the shortest.")
+    return sides[0], sides[1], sides[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """A triangle mesh, y up, counter-clockwise seen from outside.
+
+    vertices (V, 3) float32, model units · faces (F, 3) int32 · normals (V, 3) float32, unit length, or None ·
+    colors (V, 3) float32 sRGB in 0..1, or None
+    """
+
+    vertices: np.ndarray
+    faces: np.ndarray
+    normals: np.ndarray | None = None
+    colors: np.ndarray | None = None
+
+    @property
+    def extent(self) -> np.ndarray:
+        """(3,) side lengths of the bounding box."""
+        return self.vertices.max(0) - self.vertices.min(0)
+
+
+@dataclass(frozen=True, slots=True)
+class MeshReport:
+    """What the clean-up found and did; shown beside the download."""
+
+    faces_requested: int | None
+    faces: int
+    vertices: int
+    watertight: bool
+    shells: int
+    removed: int  # floating pieces dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds spent in each stage, in the order of the flow."""
+
+    text: float = 0.0
+    tokens: float = 0.0
+    latents: float = 0.0
+    field: float = 0.0
+    surface: float = 0.0
+    mesh: float = 0.0
+    export: float = 0.0
+    total: float = 0.0
+
+    def to_dict(self) -> dict[str, float]:
+        return {f.name: round(getattr(self, f.name), 4) for f in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Which weights made a result: shown on the page and written into the file."""
+
+    name: str
+    digest: str  # first 16 hex digits of the SHA-256 over the weight files
+    licence: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished object."""
+
+    id: str  # random, unguessable
+    request: Request
+    model: ModelInfo
+    tokens: np.ndarray  # (N,) int64
+    mesh: Mesh
+    report: MeshReport
+    timings: Timings
+    glb: bytes
+    notices: tuple[str, ...] = field(default=())
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The public description: id, prompt, seed, model, tokens, faces, timings and the rest, as JSON values."""
+        return {
+            "id": self.id,
+            "prompt": self.request.prompt,
+            "seed": self.request.seed,
+            "request": self.request.to_dict(),
+            "model": self.model.name,
+            "digest": self.model.digest,
+            "licence": self.model.licence,
+            "tokens": int(self.tokens.size),
+            "faces": self.report.faces,
+            "vertices": self.report.vertices,
+            "watertight": self.report.watertight,
+            "shells": self.report.shells,
+            "bytes": len(self.glb),
+            "timings": self.timings.to_dict(),
+            "notices": list(self.notices),
+        }
+
+
+# Events of Pipeline.stream, in the order they can come.
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """`ahead` requests are served before this one."""
+
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage began: text, tokens, latents, field, surface, mesh, export."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """`done` of `total` tokens are there, `rate` a second on average."""
+
+    done: int
+    total: int
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A coarse mesh from the first `done` tokens."""
+
+    done: int
+    mesh: Mesh
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The last event."""
+
+    result: Result
+
+
+Event = Queued | Stage | Tokens | Preview | Done
