@@ -1,0 +1,96 @@
+"""Labelled points of every shape -> one augmented training batch, all on the device.
+
+Knows no files, meshes or captions. Random windows of the stored (already shuffled) points stand for random subsets.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .data import PAD, SIDE, Store
+
+CUBE = 1.05  # the decoder is asked about [-CUBE, CUBE]^3
+SCALE = (0.6, 1.3)  # random scale of each axis, before the longest side returns to SIDE
+SHELL = 0.012  # half the thickness given to sheets
+COLOR_REACH = 0.06  # farther from the surface, a point has no colour to learn
+
+
+def sample_batch(
+    store: Store,
+    indices: Tensor,
+    surface_count: int,
+    query_count: int,
+    generator: torch.Generator,
+    augment: bool = True,
+) -> dict[str, Tensor]:
+    """Draw B = len(indices) shapes (with `augment`: scaled and mirrored at random), P surface and Q query points each.
+
+    Half of the queries lie about the surface, half are uniform in the cube. The latter come from the stored points
+    where they fall into the shape's scaled box; everywhere else the cube is empty, so they need no label.
+
+    Returns float32 on the device: surface (B, P, 9) [xyz, normal, rgb in -1..1 or 0] · queries (B, Q, 3) ·
+    occupancy (B, Q) 0 or 1 · weight (B, Q), 0 outside the cube · rgb (B, Q, 3) in -1..1 · rgb_mask (B, Q) ·
+    extent (B, 3), the sides of the augmented box, the longest 1.92.
+    """
+    rows, device = indices[:, None], indices.device
+    batch = len(indices)
+    low, high = store["low"][indices], store["high"][indices]
+    centre, size = (low + high) / 2, high - low
+
+    scale = torch.ones(batch, 3, device=device)
+    if augment:
+        scale = SCALE[0] + (SCALE[1] - SCALE[0]) * torch.rand(batch, 3, generator=generator, device=device)
+    scale = scale * SIDE / (scale * size).amax(1, keepdim=True)
+    extent = scale * size
+    reach = extent / 2 + PAD * scale  # half the box in which stored points say what is inside
+    if augment:
+        mirrored = (torch.rand(batch, generator=generator, device=device) < 0.5) & ~store["chiral"][indices]
+        scale[:, 0] *= torch.where(mirrored, -1.0, 1.0)
+    centre, scale, colored = centre[:, None], scale[:, None], store["has_color"][indices][:, None]
+
+    # Surface
+    columns = _window(batch, surface_count, store["surface"].shape[1], generator)
+    xyz = (store["surface"][rows, columns].float() - centre) * scale
+    normal = torch.nn.functional.normalize(store["normal"][rows, columns].float() / scale, dim=-1)
+    rgb = _rgb(store["surface_rgb"][rows, columns]) * colored[..., None]
+    surface = torch.cat([xyz, normal, rgb], -1)
+
+    # Queries
+    stored = store["query"].shape[1] // 2
+    about, within = query_count - query_count // 2, query_count // 2
+    columns = torch.cat(
+        [_window(batch, about, stored, generator), stored + _window(batch, within, stored, generator)], 1
+    )
+    queries = (store["query"][rows, columns].float() - centre) * scale
+    sheet = store["sheet"][rows, columns].float()
+    # Scaling changes a gap d along the unit vector v to d / |v / scale|: so sheets keep their thickness when scaled.
+    shell = sheet.square().sum(-1) <= SHELL * (sheet / scale).norm(dim=-1)
+    occupied = store["inside"][rows, columns] | shell
+    rgb_mask = (store["distance"][rows, columns] < COLOR_REACH) & colored
+
+    anywhere = CUBE * (2 * torch.rand(batch, within, 3, generator=generator, device=device) - 1)
+    beyond = (anywhere.abs() > reach[:, None]).any(-1)
+    queries[:, about:] = torch.where(beyond[..., None], anywhere, queries[:, about:])
+    occupied[:, about:] &= ~beyond
+    rgb_mask[:, about:] &= ~beyond
+    weight = (queries.abs() <= CUBE).all(-1)
+    return {
+        "surface": surface,
+        "queries": queries,
+        "occupancy": occupied.float(),
+        "weight": weight.float(),
+        "rgb": _rgb(store["query_rgb"][rows, columns]),
+        "rgb_mask": (rgb_mask & weight).float(),
+        "extent": extent,
+    }
+
+
+def _window(batch: int, count: int, stored: int, generator: torch.Generator) -> Tensor:
+    """(batch, count) consecutive column numbers from a random start, wrapping round at `stored`."""
+    start = torch.randint(stored, (batch, 1), generator=generator, device=generator.device)
+    return (start + torch.arange(count, device=generator.device)) % stored
+
+
+def _rgb(byte: Tensor) -> Tensor:
+    return byte.float() / 127.5 - 1
