@@ -30,7 +30,7 @@ class Captioned(Protocol):
 
 
 class Encoder(Protocol):
-    def encode(self, texts: list[str]) -> Tensor: ...  # (B, S, W) float32, zero beyond a text's tokens
+    def encode(self, texts: list[str], together: int) -> Tensor: ...  # (B, S, W) float32, zero beyond a text's tokens
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def encode_captions(shapes: Sequence[Captioned], encoder: Encoder, batch: int = 
     pools = [caption_pool(shape) for shape in shapes]
     texts = sorted({text for pool in pools for text in pool}, key=lambda text: (len(text), text))
     with torch.no_grad():
-        parts = [encoder.encode(texts[i : i + batch]).half() for i in range(0, len(texts), batch)]
+        parts = [encoder.encode(texts[i : i + batch], together=batch).half() for i in range(0, len(texts), batch)]
     embeddings = parts[0].new_zeros(len(texts), max(part.shape[1] for part in parts), parts[0].shape[2])
     for i, part in enumerate(parts):
         embeddings[i * batch : i * batch + len(part), : part.shape[1]] = part

@@ -16,17 +16,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from ..errors import CubeError, MeshError
-from .occupancy import nearest, winding
+from .occupancy import nearest, sheets, winding
 
 SIDE = 1.92  # longest side of a shape
 PAD = 0.03  # beyond the bounding box a point is outside, shells of sheets included, however the shape is scaled
 NEAR = (0.01, 0.04)  # spread of the query points about the surface
-THIN = 0.01  # a closed piece of less than this mean thickness is treated as a sheet
 FAR = 10.0  # stands for "no sheet"; fits float16
 EVIDENCE = (  # first match wins
     ("file", "licence file"),
@@ -107,29 +104,6 @@ def _shape(row: dict, shard: dict[str, np.ndarray], evidence: str) -> Shape:
     )
 
 
-def sheet_faces(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """(F,) bool: the faces of pieces that enclose no volume of their own, and so need a shell to exist as a solid.
-
-    A piece is what shared edges hold together. It encloses a volume if its directed edges cancel (only then is its
-    winding number whole) and it is thicker than a sheet of paper: twice its volume over its area.
-    """
-    count = len(faces)
-    edges = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
-    owner = np.tile(np.arange(count), 3)
-    names, edge = np.unique(edges.min(1) * len(vertices) + edges.max(1), return_inverse=True)
-    links = coo_matrix((np.ones(3 * count, bool), (owner, count + edge)), shape=(count + len(names),) * 2)
-    pieces, piece = connected_components(links, directed=False)
-    piece = piece[:count]
-    balance = np.bincount(edge, np.where(edges[:, 0] < edges[:, 1], 1, -1))
-    a, b, c = vertices[faces].astype(np.float64).transpose(1, 0, 2)
-    normal = np.cross(b - a, c - a)
-    volume = np.bincount(piece, (a * normal).sum(1) / 6, pieces)
-    area = np.bincount(piece, np.linalg.norm(normal, axis=1) / 2, pieces)
-    sheet = 2 * np.abs(volume) < THIN * area
-    sheet[piece[owner[balance[edge] != 0]]] = True
-    return sheet[piece]
-
-
 def prepare(
     shapes: list[Shape], device: torch.device | str, points: int = 32_768, surface: int = 16_384, seed: int = 0
 ) -> Store:
@@ -190,11 +164,8 @@ def _label(shape: Shape, points: int, surface: int, generator: torch.Generator) 
 
     exact = query.float()  # the labels are those of the rounded points
     closest, offset = nearest(exact, triangles)
-    sheets = sheet_faces(shape.vertices, shape.faces)
-    if not sheets.any():
-        sheet = torch.full_like(offset, FAR)
-    else:
-        sheet = offset if sheets.all() else nearest(exact, put(shape.vertices[shape.faces[sheets]]))[1]
+    thin = triangles[sheets(triangles)]
+    sheet = nearest(exact, thin)[1] if len(thin) else torch.full_like(offset, FAR)
     return {
         "surface": skin, "normal": normals[face], "surface_rgb": rgb[face],
         "query": query, "inside": winding(exact, triangles).abs() > 0.5, "sheet": sheet,
@@ -234,8 +205,9 @@ def main(arguments: list[str] | None = None) -> None:
     faces = sum(len(shape.faces) for shape in shapes)
     filled = int(store["inside"].sum())  # waits for the device
     labelled = time.perf_counter()
-    saved = {"ids": [shape.id for shape in shapes], **{name: value.cpu() for name, value in store.items()}}
-    torch.save(saved, options.out)
+    heldout = torch.tensor([shape.split == "heldout" for shape in shapes])
+    tensors = {name: value.cpu() for name, value in store.items()}
+    torch.save({"ids": [shape.id for shape in shapes], "heldout": heldout, **tensors}, options.out)
     print(
         f"{len(shapes)} shapes, {faces:,} faces: read in {loaded - start:.1f} s, labelled in {labelled - loaded:.1f} s "
         f"({options.points * faces / 1e9 / (labelled - loaded):.2f} G pairs a second), {filled:,} points inside"

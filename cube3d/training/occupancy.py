@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 Vec = tuple[Tensor, Tensor, Tensor]  # x, y, z, of any shapes that broadcast
-TRIANGLES = 512  # to a kernel call: padding to one fixed shape means one compilation
+TRIANGLES = 512  # to a kernel call; padded to this on CUDA, so that few shapes are compiled
 CPU_POINTS = 2048  # to a call: the pairs' temporaries stay in cache
+THIN = 0.01  # a plate below this thickness is a sheet: less than a cell of a field of 128
 AWAY = 1e3  # where padding triangles lie: nearest to nothing, and they subtend no angle
 
 
@@ -32,6 +33,19 @@ def winding(points: Tensor, triangles: Tensor) -> Tensor:
             total += kernel(block, part)
         blocks.append(total)
     return torch.cat(blocks) / (2 * math.pi)
+
+
+def sheets(triangles: Tensor) -> Tensor:
+    """(F,) bool: triangles with no solid on either side, which need a shell to be more than a surface.
+
+    They belong to open pieces, to doubled ones, or to plates thinner than THIN. Faces of a solid with a hole do not.
+    """
+    corner = triangles[:, 0]
+    normal = torch.linalg.cross(triangles[:, 1] - corner, triangles[:, 2] - corner)
+    step = THIN * torch.nn.functional.normalize(normal, dim=1)
+    centre = triangles.mean(1)
+    solid = winding(torch.cat([centre - step, centre + step]), triangles).abs() > 0.5
+    return ~solid.view(2, -1).any(0)
 
 
 def nearest(points: Tensor, triangles: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,7 +125,7 @@ def _where(test: Tensor, a: Vec, b: Vec) -> Vec:
 
 @cache
 def _kernel(function: Callable, device: str) -> Callable:
-    return torch.compile(function, dynamic=False) if device == "cuda" else function
+    return torch.compile(function) if device == "cuda" else function
 
 
 def _point_blocks(points: Tensor) -> tuple[Tensor, ...]:
