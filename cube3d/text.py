@@ -1,7 +1,8 @@
 """Prompts -> text embeddings (B, S, width): one row of context for each of S positions.
 
 Knows nothing of shapes, shape tokens or guidance. MiniLM is the bundled encoder, a few lines of torch over packed
-weights; CLIPText is the one the released models need, through `transformers`, which is imported when it is made.
+weights; CLIPText is the one the released models need, through `transformers`. Tokenizer libraries are imported late:
+`import cube3d` does without them.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ import unicodedata
 from abc import ABC, abstractmethod
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
-from tokenizers import Encoding, Regex, Tokenizer
-from tokenizers.models import WordPiece
-from tokenizers.normalizers import BertNormalizer
-from tokenizers.pre_tokenizers import BertPreTokenizer, Sequence, Split
 from torch import nn
 
 from . import packing
 from .errors import CheckpointError, DownloadError
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
 
 CLIP = "openai/clip-vit-large-patch14"
 
@@ -93,10 +94,13 @@ class _Bert(nn.Module):
 
 def wordpiece(vocabulary: list[str]) -> Tokenizer:
     """BERT's uncased tokenizer without special tokens: "[SEP]" in a prompt is text like any other."""
-    tokenizer = Tokenizer(WordPiece({piece: i for i, piece in enumerate(vocabulary)}, unk_token="[UNK]"))
-    tokenizer.normalizer = BertNormalizer(lowercase=True)
-    symbols = Split(Regex(r"[\p{So}\p{Sk}]"), "isolated")  # or an emoji makes the word it touches unknown
-    tokenizer.pre_tokenizer = Sequence([symbols, BertPreTokenizer()])
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(vocabulary)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    # Symbols stand alone, or an emoji would make the word it touches unknown.
+    symbols = pre_tokenizers.Split(Regex(r"[\p{So}\p{Sk}]"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([symbols, pre_tokenizers.BertPreTokenizer()])
     return tokenizer
 
 
