@@ -143,6 +143,14 @@ _FIXED = {
     "shape_model": {"embed_point_feats": False, "num_decoder_latents": 0},
 }
 
+_FITS = {  # JSON values by the annotation of their field
+    "int": lambda value: type(value) is int and value >= 0,
+    "int | None": lambda value: value is None or (type(value) is int and value > 0),
+    "float": lambda value: type(value) in (int, float),
+    "bool": lambda value: type(value) is bool,
+    "tuple[int, ...]": lambda value: isinstance(value, (list, tuple)) and all(type(item) is int for item in value),
+}
+
 
 def _section(kind: type, section: str, data: Any) -> Any:
     if not isinstance(data, dict):
@@ -155,17 +163,30 @@ def _section(kind: type, section: str, data: Any) -> Any:
     known = {f.name for f in fields(kind)}
     if extra := sorted(set(data) - known):
         raise CheckpointError(f"config.json: unknown key {section}.{extra[0]}; this version cannot build that model.")
+    for field in fields(kind):
+        if field.name in data and not _FITS[field.type](data[field.name]):
+            raise CheckpointError(f"config.json: {section}.{field.name} = {data[field.name]!r} is not {field.type}.")
     if "encoder_cross_attention_levels" in data:
         data["encoder_cross_attention_levels"] = tuple(data["encoder_cross_attention_levels"])
     return kind(**data)
+
+
+def _check_sizes(gpt: GPTConfig, shape: ShapeConfig) -> None:
+    occupancy = shape.occupancy_width or shape.width, shape.occupancy_heads or shape.num_heads
+    for width, heads in ((gpt.n_embd, gpt.n_head), (shape.width, shape.num_heads), occupancy):
+        if not heads or width % heads:
+            raise CheckpointError(f"config.json: a width of {width} cannot be split into {heads} heads.")
+    if gpt.shape_model_embed_dim != shape.embed_dim or gpt.shape_model_vocab_size < shape.num_codes:
+        raise CheckpointError("config.json: gpt_model and shape_model differ in the codebook's width or in its size.")
 
 
 def from_json(data: dict[str, Any], name: str) -> ModelConfig:
     """A parsed config.json -> ModelConfig; `name` is used when the file gives none. Raises CheckpointError."""
     gpt = _section(GPTConfig, "gpt_model", data.get("gpt_model"))
     shape = _section(ShapeConfig, "shape_model", data.get("shape_model"))
+    _check_sizes(gpt, shape)
     text = data.get("text_encoder", "clip")
-    if text not in TEXT_LENGTHS:
+    if not isinstance(text, str) or text not in TEXT_LENGTHS:
         raise CheckpointError(f"config.json: unknown text_encoder {text!r}; known are {', '.join(TEXT_LENGTHS)}.")
     config = ModelConfig(data.get("name", name), gpt, shape, text)
     return replace(config, licence=data["licence"]) if "licence" in data else config
