@@ -129,14 +129,14 @@ class Encoder(nn.Module):
 
     def forward(self, points: Tensor) -> Tensor:
         data = self.feat_in(points)
-        x = self.query.to(data).expand(data.shape[0], -1, -1)
+        x = self.query.expand(data.shape[0], -1, -1)
         for block in self.blocks:
             x = block(x, *block.keys_values(data)) if isinstance(block, CrossLayer) else block(x)
         return self.ln_f(x)[:, self.cls :]
 
 
 class Codebook(nn.Module):
-    """The vector quantiser; float32 throughout. `c_x` is stored in checkpoints but takes no part."""
+    """The vector quantiser; float32 throughout, autocast or not. `c_x` is stored in checkpoints but takes no part."""
 
     def __init__(self, config: ShapeConfig) -> None:
         super().__init__()
@@ -154,12 +154,13 @@ class Codebook(nn.Module):
 
     def project(self, h: Tensor) -> Tensor:
         """(B, N, width) -> (B, N, embed_dim), what is compared with the codebook."""
-        return self.norm(self.c_in(h.float()))
+        with torch.autocast(h.device.type, enabled=False):
+            return self.norm(self.c_in(h.float()))
 
     def nearest(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, N, embed_dim) -> (B, N) index of the nearest row by Euclidean distance."""
-        flat = z.flatten(0, 1)
-        distance = rows.square().sum(1) - 2 * flat @ rows.T  # the |z|^2 term is the same for every row
+        with torch.autocast(z.device.type, enabled=False):
+            distance = rows.square().sum(1) - 2 * z.flatten(0, 1) @ rows.T  # |z|^2 is the same for every row
         return distance.argmin(1).view(z.shape[:2])
 
     def lookup(self, tokens: Tensor) -> Tensor:
@@ -233,8 +234,9 @@ class ShapeTokenizer(nn.Module):
         return self.codebook.nearest(z, self.codebook.normalised())
 
     def decode(self, tokens: Tensor) -> Tensor:
-        """(B, N) token ids -> (B, N, width) latents."""
-        return self.decoder(self.codebook.lookup(tokens).to(self.decoder.positional_encodings.dtype))
+        """(B, K) token ids, K up to N -> (B, N, width) latents; the inputs beyond a prefix of K are zeros."""
+        x = self.codebook.lookup(tokens).to(self.decoder.positional_encodings.dtype)
+        return self.decoder(F.pad(x, (0, 0, 0, self.config.num_encoder_latents - x.shape[1])))
 
     def query(self, latents: Tensor, points: Tensor) -> Tensor:
         """latents (B, N, width), points (B, Q, 3) in [-1.05, 1.05]^3 -> (B, Q, out_dim)."""

@@ -1,0 +1,1 @@
+"""How assets/mini was made: raw meshes -> prepared tensors -> shape tokenizer -> transformer -> packed weights."""

@@ -1,0 +1,96 @@
+"""Gradients -> parameter updates: Muon for the block matrices, AdamW for the rest, one schedule for both.
+
+Muon after K. Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024); the update scale
+0.2 * sqrt(max dimension), which lets AdamW's learning rate be shared, after Liu et al., "Muon is Scalable for LLM
+Training" (2025). Knows no model but its parameter names.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+
+def orthogonalise(update: Tensor, steps: int = 5) -> Tensor:
+    """(n, rows, columns) -> nearest semi-orthogonal matrices, by Newton-Schulz iteration in bfloat16."""
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = update.bfloat16()
+    tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if tall else x
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return (x.mT if tall else x).to(update.dtype)
+
+
+class Muon(torch.optim.Optimizer):
+    """Nesterov momentum, orthogonalised; matrices of equal shape are stacked and updated together."""
+
+    def __init__(
+        self, params: Iterable[Tensor], lr: float = 1e-3, momentum: float = 0.95, weight_decay: float = 0.05
+    ) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            stacks: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
+            for p in group["params"]:
+                if p.grad is not None:
+                    stacks[p.shape].append(p)
+            for shape, params in stacks.items():
+                grads = torch.stack([p.grad for p in params])
+                state = self.state[params[0]]
+                if "momentum" not in state:
+                    state["momentum"] = torch.zeros_like(grads)
+                momentum = state["momentum"].lerp_(grads, 1 - group["momentum"])
+                update = orthogonalise(grads.lerp(momentum, group["momentum"]))
+                torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+                torch._foreach_add_(params, list(update), alpha=-group["lr"] * 0.2 * max(shape) ** 0.5)
+
+
+class Optimiser:
+    """Muon for the matrices inside blocks, AdamW for everything else that trains; gradients averaged over processes."""
+
+    def __init__(self, named: Iterable[tuple[str, nn.Parameter]], lr: float = 1e-3) -> None:
+        matrices, rest = [], []
+        for name, p in named:
+            if p.requires_grad:
+                inside = p.ndim == 2 and ("blocks." in name or "attn_out." in name)
+                (matrices if inside else rest).append(p)
+        self.params = matrices + rest
+        self.lr = lr
+        self.parts: list[torch.optim.Optimizer] = []
+        if matrices:
+            self.parts.append(Muon(matrices, lr))
+        if rest:
+            self.parts.append(torch.optim.AdamW(rest, lr, betas=(0.9, 0.99), weight_decay=0.01, fused=rest[0].is_cuda))
+
+    def step(self, scale: float) -> None:
+        """One update at `scale` times the base learning rate; clears the gradients."""
+        if torch.distributed.is_initialized():
+            self._average()
+        torch.nn.utils.clip_grad_norm_(self.params, 1.0, foreach=True)
+        for part in self.parts:
+            for group in part.param_groups:
+                group["lr"] = self.lr * scale
+            part.step()
+            part.zero_grad(set_to_none=True)
+
+    def _average(self) -> None:
+        grads = [p.grad for p in self.params if p.grad is not None]
+        flat = torch.cat([g.reshape(-1) for g in grads])
+        torch.distributed.all_reduce(flat)
+        flat /= torch.distributed.get_world_size()
+        torch._foreach_copy_(
+            grads, [part.view_as(g) for part, g in zip(flat.split([g.numel() for g in grads]), grads, strict=True)]
+        )
+
+
+def schedule(progress: float, warm_up: float = 0.01) -> float:
+    """Learning-rate factor at `progress` in 0..1 of the run: warm-up, constant, linear decay over the second half."""
+    return min(1.0, progress / warm_up, 2 * (1 - progress) + 0.01)
