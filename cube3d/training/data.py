@@ -199,6 +199,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--limit", type=int, help="only the first LIMIT shapes")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
+    if options.points % 4:
+        parser.error("--points must be a multiple of 4")
     start = time.perf_counter()
     shapes = load_shapes(options.data, options.split, options.evidence)[: options.limit]
     loaded = time.perf_counter()
