@@ -37,7 +37,7 @@ _FILES = [
         for end in (".safetensors", ".safetensors.index.json", "-?????-of-?????.safetensors")
     ),
 ]
-_FAILURES = (httpx2.HTTPError, OSError, HFValidationError, RuntimeError)  # RuntimeError: hf_xet, on a failed transfer
+_FAILURES = (httpx2.HTTPError, OSError, ValueError, RuntimeError)  # the last two: no hub answered; hf_xet's transfers
 _log = logging.getLogger(__name__)
 
 
