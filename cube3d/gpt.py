@@ -1,8 +1,9 @@
 """Text embedding -> condition, and condition + tokens -> logits: the dual-stream transformer in plain torch.
 
 `logits` is the full causal forward, the definition of correct; `prefill` gives the keys and values of condition and BOS
-for a cache; one-token steps against that cache are the engine's, made of each block's `project` and `close`. Parameter
-names are the published ones. Knows nothing of prompts, sampling, requests or graphs. Shapes are (batch, length, width).
+for a cache; one-token steps against that cache are in step.py. With weights of 16 bits the matrix products are in 16
+bits; the residual stream, the norms and the logits are float32 always. Parameter names are the published ones. Knows
+nothing of prompts, sampling, requests or graphs. Shapes are (batch, length, width).
 """
 
 from __future__ import annotations
@@ -51,6 +52,21 @@ def attend(q: Tensor, k: Tensor, v: Tensor, causal_offset: int | None) -> Tensor
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
+def narrow_norm(x: Tensor, eps: float, weight: Tensor) -> Tensor:
+    """LayerNorm of the float32 stream `x` in the dtype of `weight`, which multiplies it next."""
+    return layer_norm(x, eps).to(weight.dtype)
+
+
+def wide_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x (…, in), weight (out, in) of one dtype -> x weight^T (…, out), float32 whatever that dtype is.
+
+    Guidance multiplies a logit's rounding by up to seven, so a product of 16 bits is not rounded to 16 bits again.
+    """
+    if x.is_cuda and x.dtype.itemsize == 2:
+        return torch.mm(x.flatten(0, -2), weight.t(), out_dtype=torch.float32).unflatten(0, x.shape[:-1])
+    return F.linear(x, weight).float()
+
+
 class Projection(nn.Module):
     """One stream's q, k, v with RMSNorm on q and k per head; `queries=False` gives k and v only (`c_k`, no q_norm)."""
 
@@ -86,7 +102,7 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, attention: Tensor) -> Tensor:
         x = x + self.c_proj(attention)
-        return x + self.mlp(layer_norm(x, self.eps))
+        return x + self.mlp(narrow_norm(x, self.eps, self.c_proj.weight))
 
 
 class DualAttention(nn.Module):
@@ -109,8 +125,8 @@ class DualBlock(nn.Module):
 
     def prefill(self, x: Tensor, c: Tensor, table: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """x (B, L, width) at positions 0.., c (B, S, width) all at position 0 -> x, c, and all keys and values."""
-        q, k, v = self.attn.pre_x(layer_norm(x, self.eps))
-        cq, ck, cv = self.attn.pre_c(layer_norm(c, self.eps))
+        q, k, v = self.attn.pre_x(narrow_norm(x, self.eps, self.attn.pre_x.c_v.weight))
+        cq, ck, cv = self.attn.pre_c(narrow_norm(c, self.eps, self.attn.pre_c.c_v.weight))
         k = torch.cat([ck, rotate(k, table)], 2)  # position 0 rotates by nothing
         v = torch.cat([cv, v], 2)
         q = rotate(q, table)
@@ -119,12 +135,6 @@ class DualBlock(nn.Module):
             return self.post_1(x, merge_heads(attend(q, k, v, offset))), None, k, v
         both = merge_heads(attend(torch.cat([cq, q], 2), k, v, 0))
         return self.post_1(x, both[:, offset:]), self.post_2(c, both[:, :offset]), k, v
-
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.attn.pre_x(layer_norm(x, self.eps))
-
-    def close(self, x: Tensor, attention: Tensor) -> Tensor:
-        return self.post_1(x, attention)
 
 
 class SingleAttention(Projection):
@@ -143,16 +153,10 @@ class SingleBlock(nn.Module):
         self.mlp = SwiGLU(config.n_embd, config.bias)
 
     def prefill(self, x: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = self.project(x)
+        q, k, v = self.attn(narrow_norm(x, self.eps, self.attn.c_v.weight))
         k = rotate(k, table)
-        return self.close(x, merge_heads(attend(rotate(q, table), k, v, 0))), k, v
-
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.attn(layer_norm(x, self.eps))
-
-    def close(self, x: Tensor, attention: Tensor) -> Tensor:
-        x = x + self.attn.c_proj(attention)
-        return x + self.mlp(layer_norm(x, self.eps))
+        x = x + self.attn.c_proj(merge_heads(attend(rotate(q, table), k, v, 0)))
+        return x + self.mlp(narrow_norm(x, self.eps, self.attn.c_v.weight)), k, v
 
 
 class GPT(nn.Module):
@@ -187,8 +191,8 @@ class GPT(nn.Module):
         self.transformer["wte"].weight[: codebook.shape[0]] = self.shape_proj(codebook.to(self.shape_proj.weight))
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """(…,) ids -> (…, width)."""
-        return F.embedding(tokens, self.transformer["wte"].weight)
+        """(…,) ids -> (…, width) float32."""
+        return F.embedding(tokens, self.transformer["wte"].weight).float()
 
     def condition(self, text_embed: Tensor, box: Tensor | None = None) -> Tensor:
         """text_embed (B, S, text width), box (B, 3) extents or None -> (B, S[+1], n_embd).
@@ -202,13 +206,15 @@ class GPT(nn.Module):
             box = cond.new_zeros(cond.shape[0], 3)
         return torch.cat([cond, self.bbox_proj(box.to(cond))[:, None]], 1)
 
-    def head(self, x: Tensor) -> Tensor:
-        return self.lm_head(layer_norm(x, self.config.eps))
+    def head(self, x: Tensor, vocab: int | None = None) -> Tensor:
+        """x (…, width) -> logits of the first `vocab` ids (None: of all), float32."""
+        weight = self.lm_head.weight[:vocab]
+        return wide_product(narrow_norm(x, self.config.eps, weight), weight)
 
     def forward(self, cond: Tensor, embeds: Tensor) -> Tensor:
-        """cond (B, S, width), embeds (B, L, width) at positions 0.. -> logits (B, L, vocab); causal."""
+        """cond (B, S, width), embeds (B, L, width) float32 at positions 0.. -> logits (B, L, vocab) float32; causal."""
         table = rotary_table(embeds.shape[1], self.config.head_dim, self.config.rope_theta, embeds.device)
-        x, c = embeds, cond
+        x, c = embeds, cond.float()
         for block in self.transformer["dual_blocks"]:
             x, c, _, _ = block.prefill(x, c, table)
         for block in self.transformer["single_blocks"]:
@@ -227,7 +233,7 @@ class GPT(nn.Module):
         if tokens is None:
             tokens = torch.empty(cond.shape[0], 0, dtype=torch.long, device=cond.device)
         ids = F.pad(tokens, (1, 0), value=self.config.bos)
-        x, c, caches = self.embed(ids), cond, []
+        x, c, caches = self.embed(ids), cond.float(), []
         table = rotary_table(ids.shape[1], self.config.head_dim, self.config.rope_theta, cond.device)
         for block in self.transformer["dual_blocks"]:
             x, c, k, v = block.prefill(x, c, table)
