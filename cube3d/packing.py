@@ -50,8 +50,9 @@ def unpack(codes: torch.Tensor, scale: torch.Tensor, bits: int, group: int, shap
 def save(folder: Path, stem: str, tensors: dict[str, torch.Tensor], plan: Plan) -> list[Path]:
     """Write `tensors` as shards of at most SHARD_BYTES; returns the files. No older shard of `stem` survives."""
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob(f"{stem}*.safetensors*"):
-        old.unlink()
+    for pattern in (f"{stem}.safetensors", f"{stem}-*-of-*.safetensors", f"{stem}.safetensors.index.json"):
+        for old in folder.glob(pattern):
+            old.unlink()
     shards: list[tuple[dict[str, torch.Tensor], dict[str, dict]]] = [({}, {})]
     room = SHARD_BYTES
     for name, tensor in tensors.items():
@@ -92,7 +93,7 @@ def shard_files(folder: Path, stem: str) -> list[Path]:
     else:
         try:
             names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{index} is not a readable index; fetch the checkpoint again.") from error
     for name in names:
         if not (folder / name).is_file():

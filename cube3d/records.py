@@ -21,9 +21,13 @@ FACES = (100, 1_000_000)
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise RequestError(name, f"{name} must be a number, not {value!r}.")
-    if not math.isfinite(value):
-        raise RequestError(name, f"{name} must be a finite number, not {value}.")
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number beyond any float
+        number = math.inf
+    if not math.isfinite(number):
+        raise RequestError(name, f"{name} must be a finite number, not {number}.")
+    return number
 
 
 def _integer(name: str, value: Any, low: int, high: int) -> int:
@@ -116,6 +120,18 @@ def _box(value: Any) -> tuple[float, float, float]:
 
 
 @dataclass(frozen=True, slots=True)
+class Field:
+    """Occupancy logits on a cubic grid.
+
+    values (R+1, R+1, R+1) float32, indexed [x, y, z]; point j of an axis lies at -bound + 2*bound*j/R; surface at 0,
+    inside positive; far from the surface a value may be any number of the right sign.
+    """
+
+    values: np.ndarray
+    bound: float = 1.05
+
+
+@dataclass(frozen=True, slots=True)
 class Mesh:
     """A triangle mesh, y up, counter-clockwise seen from outside.
 
@@ -203,6 +219,7 @@ class Result:
             "vertices": self.report.vertices,
             "watertight": self.report.watertight,
             "shells": self.report.shells,
+            "size": [round(float(side), 4) for side in self.mesh.extent],
             "bytes": len(self.glb),
             "timings": self.timings.to_dict(),
             "notices": list(self.notices),

