@@ -1,7 +1,7 @@
 """Labelled points, captions and a frozen shape tokenizer -> a trained transformer.
 
-`python -m cube3d.training.train_gpt --data DIR --prepared FILE.pt --shape shape.pt --out DIR --minutes 9`. Tokens are made
-on the fly from augmented shapes. Knows no sampling and no meshes.
+`python -m cube3d.training.train_gpt --data DIR --prepared FILE.pt --shape shape.pt --out DIR --minutes 9`. Tokens are
+made on the fly from augmented shapes. Knows no sampling and no meshes.
 """
 
 from __future__ import annotations

@@ -1,0 +1,253 @@
+"""Prompt -> condition -> tokens -> latents -> field -> mesh -> GLB: the only file that knows every stage.
+
+Safe to call from any thread: requests share the engine's slots, and one thread owns the device (see worker.py).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from . import checkpoint, export, field, mesh, surface
+from .config import MESH_SIDE, ModelConfig
+from .engine import Engine
+from .errors import RequestError
+from .gpt import GPT, box_extent
+from .records import Done, Event, ModelInfo, Queued, Request, Result, Stage, Timings, Tokens
+from .shape import ShapeTokenizer
+from .text import TextEncoder, load_text
+from .version import VERSION
+from .worker import Job, Work, Worker
+
+STEPS_A_TURN = 4  # tokens between looks at new, stopped and finished requests
+SNAPSHOT = 0.1  # seconds between Tokens events
+ENCODER_POINTS = 8192  # surface points that the shape encoder reads
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """ "auto": CUDA, then Apple's MPS, then the CPU. Raises RequestError for a device this machine lacks."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return torch.device(next(kind for kind, here in available.items() if here))
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or not available.get(device.type):
+        here = ", ".join(kind for kind, there in available.items() if there)
+        raise RequestError("device", f"There is no device {name!r} here; use auto, or one of: {here}.")
+    return device
+
+
+class Pipeline:
+    """A loaded model, ready for requests. Build it with `Pipeline.load`."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        digest: str,
+        text: TextEncoder,
+        gpt: GPT,
+        shape: ShapeTokenizer,
+        device: torch.device,
+        slots: int = 4,
+    ) -> None:
+        self.config, self.device = config, device
+        self.steps = config.shape.num_encoder_latents
+        self.info = ModelInfo(config.name, digest, config.licence, self.steps)
+        self._text, self._gpt, self._shape = text, gpt, shape
+        conditions = text.length + int(config.gpt.use_bbox)
+        self._engine = Engine(gpt, self.steps, device, slots=slots, conditions=conditions)
+        self._worker = Worker(between=lambda: self._engine.step(STEPS_A_TURN))
+
+    @classmethod
+    def load(cls, model: str | Path = "mini", device: str = "auto", slots: int = 4) -> Pipeline:
+        """`model`: "mini", a folder, or a hub repository such as "Roblox/cube3d-v0.5" (its size is stated first).
+
+        device: auto, cpu, cuda, cuda:N or mps. slots: requests served together. Raises RequestError, CheckpointError,
+        DownloadError.
+        """
+        place = pick_device(device)
+        folder, config = checkpoint.resolve(model)
+        gpt, shape = checkpoint.load(folder, place)
+        text = load_text(config.text_encoder, folder, place)
+        return cls(config, checkpoint.digest(folder), text, gpt, shape, place, slots)
+
+    def close(self) -> None:
+        """Stop every request and end the device's thread."""
+        self._worker.close()
+
+    # What callers ask for
+
+    def generate(self, request: Request) -> Result:
+        """Serve one request. Raises CubeError."""
+        return _last(self.stream(request))
+
+    def stream(self, request: Request) -> Iterator[Event]:
+        """Serve one request as events: Queued, Stage, Tokens, ..., Done. Closing the iterator stops the request."""
+        return self._worker.stream(lambda job: self._generate(job, request))
+
+    def tokenize(self, path: str | Path, seed: int = 0) -> np.ndarray:
+        """A mesh file (GLB, OBJ, STL, PLY) -> its (N,) token ids. Raises MeshError."""
+        return self._call(lambda: self._encode(path, seed))
+
+    def reconstruct(self, tokens: np.ndarray, request: Request) -> Result:
+        """(K,) token ids, K at most N -> an object; of `request`, resolution, faces and the name (prompt) are used.
+
+        Raises RequestError if the tokens are not this model's.
+        """
+        ids = np.asarray(tokens)
+        codes = self.config.shape.num_codes
+        if ids.ndim != 1 or not 0 < ids.size <= self.steps or ids.dtype.kind not in "iu":
+            raise RequestError("tokens", f"Give 1 to {self.steps} token ids in one list.")
+        if ids.min() < 0 or ids.max() >= codes:
+            raise RequestError("tokens", f"{self.info.name} has token ids from 0 to {codes - 1} only.")
+        clock = _Clock()
+        return _last(self._worker.stream(lambda job: self._shape_up(job, request, torch.from_numpy(ids).long(), clock)))
+
+    def notices(self, prompt: str) -> list[str]:
+        """What the text encoder would cut from a prompt, or cannot read in it, as sentences."""
+        used, cut = self._text.count(prompt)
+        unknown = self._text.unknown(prompt)
+        notices = []
+        if cut:
+            notices.append(f"{self.info.name} reads the first {used} word pieces of a prompt; this is cut: “{cut}”.")
+        if unknown:
+            notices.append(f"{self.info.name} cannot read “{' '.join(unknown)}” and goes on without it.")
+        return notices
+
+    # The flow, on the device's thread
+
+    def _generate(self, job: Job, request: Request) -> Work:
+        ahead = None
+        while not self._engine.free_slots:
+            if ahead != (ahead := self._worker.place(job)):
+                job.emit(Queued(ahead))
+            yield
+        clock = _Clock()
+        with clock("text", job):
+            cond, uncond = self._condition(request)
+        with clock("tokens", job):
+            slot = self._engine.admit(cond, uncond, request.guidance, request.top_p, request.seed)
+            try:
+                yield from self._await_tokens(job, slot)
+                tokens = self._engine.tokens(slot)
+            finally:
+                self._engine.release(slot)
+        yield from self._shape_up(job, request, tokens, clock)
+
+    def _condition(self, request: Request) -> tuple[torch.Tensor, torch.Tensor]:
+        """-> (S, width) with the prompt and the box, and without: the two branches of guidance."""
+        embeds = self._text.encode([request.prompt, request.negative_prompt])
+        box = torch.zeros(2, 3)
+        if request.box is not None:
+            box[0] = box_extent(request.box)[0]
+        with torch.inference_mode():
+            return tuple(self._gpt.condition(embeds, box.to(embeds.device)))
+
+    def _await_tokens(self, job: Job, slot: int) -> Work:
+        began = said = time.perf_counter()
+        while (done := self._engine.done(slot)) < self.steps:
+            now = time.perf_counter()
+            if done and now - said >= SNAPSHOT:
+                job.emit(Tokens(done, self.steps, done / (now - began)))
+                said = now
+            yield
+        job.emit(Tokens(self.steps, self.steps, self.steps / (time.perf_counter() - began)))
+
+    def _shape_up(self, job: Job, request: Request, tokens: torch.Tensor, clock: _Clock) -> Work:
+        with clock("latents", job), torch.inference_mode():
+            latents = self._shape.decode(tokens[None].to(self.device))
+        yield
+        with clock("field", job):
+            sampled = field.sample_field(self._shape, latents, request.resolution)
+        yield
+        with clock("surface", job):
+            vertices, faces = surface.extract(sampled)
+        yield
+        with clock("mesh", job):
+            body, report = mesh.tidy(vertices, faces, request.faces)
+            body = replace(body, colors=field.colours(self._shape, latents, body.vertices))
+        yield
+        with clock("export", job):
+            glb = export.export(body, "glb", export.slug(request.prompt), recipe(request, self.info))
+        job.emit(
+            Done(
+                Result(
+                    id=secrets.token_urlsafe(12),
+                    request=request,
+                    model=self.info,
+                    tokens=tokens.numpy(),
+                    mesh=body,
+                    report=report,
+                    timings=clock.timings,
+                    glb=glb,
+                    notices=tuple(self.notices(request.prompt)),
+                )
+            )
+        )
+
+    def _encode(self, path: str | Path, seed: int) -> np.ndarray:
+        vertices, faces, face_rgb = mesh.load_mesh(path)
+        vertices = mesh.normalise(vertices, MESH_SIDE)
+        points = mesh.sample_surface(vertices, faces, ENCODER_POINTS, seed, face_rgb)
+        points = torch.from_numpy(points[:, : 3 + self.config.shape.point_feats])
+        with torch.inference_mode():
+            return self._shape.encode(points[None].to(self.device))[0].cpu().numpy()
+
+    def _call(self, function):
+        """Run `function` on the device's thread and return what it returns."""
+        box = []
+
+        def work(job: Job) -> Work:
+            box.append(function())
+            return
+            yield
+
+        for _ in self._worker.stream(work):
+            pass
+        return box[0]
+
+
+def recipe(request: Request, model: ModelInfo) -> dict[str, object]:
+    """What a file needs to say to be made again."""
+    return {
+        "generator": f"cube3d {VERSION}",
+        "request": request.to_dict(),
+        "model": model.name,
+        "digest": model.digest,
+        "licence": model.licence,
+    }
+
+
+def _last(events: Iterator[Event]) -> Result:
+    for event in events:
+        if isinstance(event, Done):
+            return event.result
+    raise AssertionError("a stream ends with Done or an error")
+
+
+class _Clock:
+    """Seconds by stage. Entering a stage also announces it."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._spent: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, stage: str, job: Job) -> Iterator[None]:
+        job.emit(Stage(stage))
+        began = time.perf_counter()
+        yield
+        self._spent[stage] = time.perf_counter() - began
+
+    @property
+    def timings(self) -> Timings:
+        return Timings(**self._spent, total=time.perf_counter() - self._began)

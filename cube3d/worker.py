@@ -1,0 +1,102 @@
+"""Jobs written as generators -> events, all on the one thread that owns the device. Knows no stage and no model.
+
+A job yields wherever another may have its turn: between token steps, between stages. So one request's mesh does not
+hold up another's tokens for longer than a stage, and a stopped job ends at its next yield, running its `finally`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from queue import Empty, SimpleQueue
+
+from .errors import Cancelled
+from .records import Event
+
+Work = Generator[None, None, None]
+
+
+class Job:
+    """One caller's work and the events it has sent; `emit` is called by the work, on the worker's thread."""
+
+    def __init__(self, make: Callable[[Job], Work]) -> None:
+        self._events: SimpleQueue[Event | BaseException | None] = SimpleQueue()
+        self.cancelled = threading.Event()
+        self.work = make(self)
+
+    def emit(self, event: Event) -> None:
+        self._events.put(event)
+
+    def end(self, error: BaseException | None = None) -> None:
+        self._events.put(error)
+
+    def events(self) -> Iterator[Event]:
+        """What the work emits until it ends; raises what the work raised. Closing the iterator cancels the work."""
+        try:
+            while (event := self._events.get()) is not None:
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
+        finally:
+            self.cancelled.set()
+
+
+class Worker:
+    """A thread that gives every job a turn in order of arrival, then calls `between`, round after round."""
+
+    def __init__(self, between: Callable[[], None]) -> None:
+        self._between = between
+        self._arrivals: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: list[Job] = []
+        self._thread = threading.Thread(target=self._run, name="cube3d-device", daemon=True)
+        self._thread.start()
+
+    def stream(self, make: Callable[[Job], Work]) -> Iterator[Event]:
+        """Hand in a job (`make` gets it, to emit with) and iterate over its events."""
+        job = Job(make)
+        self._arrivals.put(job)
+        return job.events()
+
+    def place(self, job: Job) -> int:
+        """How many jobs arrived before `job` and are not finished. For use on the worker's thread."""
+        return self._jobs.index(job)
+
+    def close(self) -> None:
+        """Cancel every job and end the thread."""
+        self._arrivals.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._take(wait=not self._jobs):
+            for job in list(self._jobs):
+                self._turn(job)
+            if self._jobs:
+                self._between()
+        for job in self._jobs:
+            job.work.close()
+            job.end(Cancelled("The pipeline was closed."))
+
+    def _take(self, wait: bool) -> bool:
+        """Collect arrivals, waiting for one if there is nothing else to do; False when the worker is to end."""
+        while True:
+            try:
+                job = self._arrivals.get(block=wait)
+            except Empty:
+                return True
+            if job is None:
+                return False
+            self._jobs.append(job)
+            wait = False
+
+    def _turn(self, job: Job) -> None:
+        try:
+            if job.cancelled.is_set():
+                job.work.close()
+                raise StopIteration
+            next(job.work)
+        except StopIteration:
+            self._jobs.remove(job)
+            job.end()
+        except Exception as error:  # whatever it is belongs to the caller, and the next job must have its turn
+            self._jobs.remove(job)
+            job.end(error)
