@@ -24,7 +24,7 @@ from .records import Done, Event, ModelInfo, Queued, Request, Result, Stage, Tim
 from .shape import ShapeTokenizer
 from .text import TextEncoder, load_text
 from .version import VERSION
-from .worker import Job, Work, Worker
+from .worker import Events, Job, Work, Worker
 
 STEPS_A_TURN = 4  # tokens between looks at new, stopped and finished requests
 SNAPSHOT = 0.1  # seconds between Tokens events
@@ -90,7 +90,7 @@ class Pipeline:
         """Serve one request. Raises CubeError."""
         return _last(self.stream(request))
 
-    def stream(self, request: Request) -> Iterator[Event]:
+    def stream(self, request: Request) -> Events:
         """Serve one request as events: Queued, Stage, Tokens, ..., Done. Closing the iterator stops the request."""
         return self._worker.stream(lambda job: self._generate(job, request))
 

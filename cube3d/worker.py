@@ -20,25 +20,39 @@ class Job:
     """One caller's work and the events it has sent; `emit` is called by the work, on the worker's thread."""
 
     def __init__(self, make: Callable[[Job], Work]) -> None:
-        self._events: SimpleQueue[Event | BaseException | None] = SimpleQueue()
+        self.inbox: SimpleQueue[Event | Exception | None] = SimpleQueue()  # an error or None comes last
         self.cancelled = threading.Event()
         self.work = make(self)
 
     def emit(self, event: Event) -> None:
-        self._events.put(event)
+        self.inbox.put(event)
 
-    def end(self, error: BaseException | None = None) -> None:
-        self._events.put(error)
+    def end(self, error: Exception | None = None) -> None:
+        self.inbox.put(error)
 
-    def events(self) -> Iterator[Event]:
-        """What the work emits until it ends; raises what the work raised. Closing the iterator cancels the work."""
-        try:
-            while (event := self._events.get()) is not None:
-                if isinstance(event, BaseException):
-                    raise event
-                yield event
-        finally:
-            self.cancelled.set()
+
+class Events(Iterator[Event]):
+    """What a job emits until it ends, or raises what the job raised. Closing or dropping it stops the job."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._over = False
+
+    def __next__(self) -> Event:
+        if self._over:
+            raise StopIteration
+        event = self._job.inbox.get()
+        if event is None or isinstance(event, Exception):
+            self._over = True
+            raise event or StopIteration
+        return event
+
+    def close(self) -> None:
+        self._over = True
+        self._job.cancelled.set()
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class Worker:
@@ -51,11 +65,11 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="cube3d-device", daemon=True)
         self._thread.start()
 
-    def stream(self, make: Callable[[Job], Work]) -> Iterator[Event]:
-        """Hand in a job (`make` gets it, to emit with) and iterate over its events."""
+    def stream(self, make: Callable[[Job], Work]) -> Events:
+        """Hand in a job (`make` gets it, to emit with); iterate over its events."""
         job = Job(make)
         self._arrivals.put(job)
-        return job.events()
+        return Events(job)
 
     def place(self, job: Job) -> int:
         """How many jobs arrived before `job` and are not finished. For use on the worker's thread."""
