@@ -59,16 +59,19 @@ def test_an_error_reaches_its_caller_alone(worker: Worker) -> None:
 
 
 def test_events_that_nobody_reads_stop_the_work(worker: Worker) -> None:
-    released = threading.Event()
+    started, released = threading.Event(), threading.Event()
 
     def endless(job: Job) -> Work:
         try:
             while True:
+                started.set()
                 yield
         finally:
             released.set()
 
-    worker.stream(endless)
+    events = worker.stream(endless)
+    assert started.wait(2)
+    del events
     assert released.wait(2)
 
 
