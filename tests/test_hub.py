@@ -20,15 +20,9 @@ FILES = {path.name: path.read_bytes() for path in TINY.iterdir() if path.name !=
 EXTRAS = {"README.md": b"# Shapes", "shape_gpt.ckpt": b"not wanted", "expected.safetensors": b"not wanted either"}
 WEIGHTS = {"shape_gpt.safetensors", "shape_tokenizer.safetensors"}
 
-# The package without its __init__, which imports the tensor libraries: thirty processes start faster without.
-BARE = f"""
-import sys, types
-sys.modules["cube3d"] = types.ModuleType("cube3d")
-sys.modules["cube3d"].__path__ = [{str(ROOT / "cube3d")!r}]
-from cube3d import hub
-"""
 FETCH = """
-import json
+import json, sys
+from cube3d import hub
 from cube3d.errors import CubeError
 sizes = []
 {patch}
@@ -64,7 +58,7 @@ def fetch(run, hub):
     """fetch(**environment) -> what hub.fetch gave or raised, and the sizes it stated."""
 
     def fetch(repo: str = REPO, patch: str = "", **environment: str) -> dict:
-        done = run(BARE + FETCH.format(patch=patch), repo, **{"HF_ENDPOINT": hub.url, **environment})
+        done = run(FETCH.format(patch=patch), repo, **{"HF_ENDPOINT": hub.url, **environment})
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout) | {"stderr": done.stderr}
 
@@ -84,14 +78,14 @@ def test_download(fetch, hub):
 
 
 def test_size_is_stated_before_anything_is_fetched(run, hub):
-    code = f"hub.fetch('{REPO}', lambda total, missing: sys.exit(str(missing)))"
-    done = run(BARE + code, HF_ENDPOINT=hub.url)
+    code = f"import sys; from cube3d import hub; hub.fetch('{REPO}', lambda total, missing: sys.exit(str(missing)))"
+    done = run(code, HF_ENDPOINT=hub.url)
     assert done.stderr.strip() == str(sum(map(len, FILES.values())))
     assert hub.contents() == []
 
 
 def test_size_is_logged_without_a_callback(run, hub):
-    done = run(BARE + f"hub.fetch('{REPO}')", HF_ENDPOINT=hub.url)
+    done = run(f"from cube3d import hub; hub.fetch('{REPO}')", HF_ENDPOINT=hub.url)
     assert f"Downloading {REPO} to " in done.stderr
     assert f": {sum(map(len, FILES.values())) / 1e6:.1f} MB." in done.stderr
 
