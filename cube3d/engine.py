@@ -247,7 +247,7 @@ class Engine:
 
     def tokens(self, slot: int) -> Tensor:
         """(n,) ids of `slot` so far, int64 on the CPU; waits for the device."""
-        return self._slots.tokens[slot, : self._busy(slot)].cpu()
+        return self._slots.tokens[slot, : self._busy(slot)].to("cpu", copy=True)
 
     def release(self, slot: int) -> None:
         """Free `slot`, finished or not."""

@@ -62,7 +62,7 @@ def noise(seed: Tensor, step: Tensor, vocab: int) -> Tensor:
     """
     random = bits(seed, step, vocab)
     low = random & 0xFFFFFFFF | 1 << 32
-    zeros = ((low & -low).float().view(torch.int32) >> 23) - 127  # a power of two: float32's exponent is exact
+    zeros = ((low & -low).float().view(torch.int32) >> 23).long() - 127  # a power of two: float32's exponent is exact
     z = random >> 32 & 0x1FFFFFFF
     log = torch.full_like(z, _LOG[-1])
     for coefficient in reversed(_LOG[:-1]):
