@@ -79,7 +79,6 @@ class ModelConfig:
     shape: ShapeConfig
     text_encoder: str = "clip"  # or "minilm"
     licence: str = "unknown; see where the weights came from"
-    download_bytes: int | None = None
 
     @property
     def text_length(self) -> int:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .config import BOX_SIDE, GPTConfig
-from .layers import RMSNorm, SwiGLU, layer_norm, merge_heads, split_heads
+from .layers import RMSNorm, SwiGLU, layer_norm, merge_heads, scattered, split_heads
 
 
 def rotary_table(positions: int, head_dim: int, theta: float, device: torch.device | str = "cpu") -> Tensor:
@@ -173,7 +173,7 @@ class GPT(nn.Module):
         last = config.n_layer - 1
         self.transformer = nn.ModuleDict(
             {
-                "wte": nn.Embedding(config.vocab_size, width),
+                "wte": nn.Embedding.from_pretrained(scattered(config.vocab_size, width), freeze=False),
                 "dual_blocks": nn.ModuleList(DualBlock(config, i == last) for i in range(config.n_layer)),
                 "single_blocks": nn.ModuleList(SingleBlock(config) for _ in range(config.n_single_layer)),
             }

@@ -7,6 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
+def scattered(*shape: int, spread: float = 1.0) -> Tensor:
+    """Random initial values of standard deviation `spread`; uniform, since normal_ on the meta device loads sympy."""
+    return torch.empty(shape).uniform_(-spread * 3**0.5, spread * 3**0.5)
+
+
 class RMSNorm(nn.Module):
     """x / rms(x) * weight over the last axis, in float32; epsilon 1e-5 everywhere in the published model."""
 

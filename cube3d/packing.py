@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
@@ -40,11 +41,20 @@ def pack(tensor: torch.Tensor, bits: int, group: int) -> tuple[torch.Tensor, tor
 def unpack(codes: torch.Tensor, scale: torch.Tensor, bits: int, group: int, shape: list[int]) -> torch.Tensor:
     """The inverse of `pack`, up to rounding: float32 of `shape`."""
     count = int(np.prod(shape))
-    string = np.unpackbits(codes.numpy(), count=count * bits).reshape(count, bits)
-    wide = np.zeros((count, 8), np.uint8)
-    wide[:, 8 - bits :] = string
-    values = torch.from_numpy(np.packbits(wide, axis=1).reshape(-1, shape[-1])).float() - (2 ** (bits - 1) - 1)
-    return (values * scale.float().repeat_interleave(group, 1)[:, : shape[-1]]).view(shape)
+    whole = -(-count // 8)  # eight codes fill exactly `bits` bytes
+    string = np.zeros(whole * bits, np.uint8)
+    string[: len(codes)] = codes.numpy()
+    string = string.reshape(whole, bits).astype(np.uint16)
+    values = np.empty((whole, 8), np.uint8)
+    for i in range(8):
+        byte, offset = divmod(i * bits, 8)
+        window = string[:, byte] << 8
+        if byte + 1 < bits:
+            window |= string[:, byte + 1]
+        values[:, i] = window >> (16 - offset - bits) & (2**bits - 1)
+    rows = torch.from_numpy(values.reshape(-1)[:count].reshape(-1, shape[-1])).float() - (2 ** (bits - 1) - 1)
+    padded = F.pad(rows, (0, -shape[-1] % group)).view(len(rows), -1, group)
+    return (padded * scale.float()[..., None]).view(len(rows), -1)[:, : shape[-1]].reshape(shape)
 
 
 def save(folder: Path, stem: str, tensors: dict[str, torch.Tensor], plan: Plan) -> list[Path]:

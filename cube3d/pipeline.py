@@ -63,8 +63,7 @@ class Pipeline:
         self.steps = config.shape.num_encoder_latents
         self.info = ModelInfo(config.name, digest, config.licence, self.steps)
         self._text, self._gpt, self._shape = text, gpt, shape
-        conditions = text.length + int(config.gpt.use_bbox)
-        self._engine = Engine(gpt, self.steps, device, slots=slots, conditions=conditions)
+        self._engine = Engine(gpt, self.steps, device, slots=slots, conditions=config.conditions)
         self._worker = Worker(between=lambda: self._engine.step(STEPS_A_TURN))
 
     @classmethod

@@ -45,7 +45,8 @@ def _text(name: str, value: Any) -> str:
     for char in value:
         if unicodedata.category(char) in ("Cc", "Cs") and char not in "\n\r\t":
             raise RequestError(name, f"The {name} holds the control character U+{ord(char):04X}; remove it.")
-    return " ".join(value.split())
+    text = " ".join(value.split())
+    return text if any(unicodedata.category(char) not in ("Cf", "Zs") for char in text) else ""  # nothing to be seen
 
 
 @dataclass(frozen=True, slots=True)

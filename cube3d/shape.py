@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .config import ShapeConfig
-from .layers import MLP, RMSNorm, layer_norm, merge_heads, split_heads
+from .layers import MLP, RMSNorm, layer_norm, merge_heads, scattered, split_heads
 
 
 class PointEmbedder(nn.Module):
@@ -21,7 +21,7 @@ class PointEmbedder(nn.Module):
 
     def __init__(self, num_freqs: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(3, num_freqs))
+        self.weight = nn.Parameter(scattered(3, num_freqs))
 
     def carrier(self) -> Tensor:
         """(F,) phases 2 pi ((F/8)^(1 - j/(F-1)) + j/(F-1)); not stored in checkpoints."""
@@ -119,7 +119,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.cls = int(config.encoder_with_cls_token)
         self.feat_in = TwoLayer(features, config.width)
-        self.query = nn.Parameter(torch.randn(self.cls + config.num_encoder_latents, config.width) * 0.02)
+        self.query = nn.Parameter(scattered(self.cls + config.num_encoder_latents, config.width, spread=0.02))
         cross = config.encoder_cross_attention_levels
         self.blocks = nn.ModuleList(
             (CrossLayer if i in cross else SelfLayer)(config.width, config.num_heads, config.eps)
@@ -143,7 +143,7 @@ class Codebook(nn.Module):
         self.c_in = nn.Linear(config.width, config.embed_dim)
         self.c_x = nn.Linear(config.width, config.embed_dim)
         self.c_out = nn.Linear(config.embed_dim, config.width)
-        self.codebook = nn.Embedding(config.num_codes, config.embed_dim)
+        self.codebook = nn.Embedding.from_pretrained(scattered(config.num_codes, config.embed_dim), freeze=False)
         self.cb_weight = nn.Parameter(torch.ones(config.embed_dim))
         self.cb_bias = nn.Parameter(torch.zeros(config.embed_dim))
         self.norm = RMSNorm(config.embed_dim)
@@ -179,7 +179,7 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ShapeConfig) -> None:
         super().__init__()
-        self.positional_encodings = nn.Parameter(torch.randn(config.num_encoder_latents, config.width) * 0.02)
+        self.positional_encodings = nn.Parameter(scattered(config.num_encoder_latents, config.width, spread=0.02))
         self.blocks = nn.ModuleList(
             SelfLayer(config.width, config.num_heads, config.eps) for _ in range(config.num_decoder_layers)
         )

@@ -39,7 +39,8 @@ def test_prompts_taken(given, kept):
 
 
 @pytest.mark.parametrize(
-    "prompt", ["", "   ", "\n\t", "a\x00chair", "a\x1b[31mchair", "a\ud800chair", "x" * 2001, 3, None, b"a"]
+    "prompt",
+    ["", "   ", "\n\t", "\u200b \u200d", "a\x00chair", "a\x1b[31mchair", "a\ud800chair", "x" * 2001, 3, None, b"a"],
 )
 def test_prompts_refused(prompt):
     with pytest.raises(RequestError) as caught:

@@ -1,0 +1,104 @@
+"""The command line as a user types it: files come out, mistakes are one line and exit code 2."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trimesh
+
+from cube3d.__main__ import main
+
+FAST = ["--resolution", "64", "--faces", "2000", "--device", "cpu"]
+
+
+def test_generate_writes_every_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for format in ("glb", "obj", "stl", "ply", "3mf"):
+        out = tmp_path / f"chair.{format}"
+        assert main(["generate", "a chair", "-o", str(out), "--seed", "7", *FAST]) == 0
+        assert len(trimesh.load(out, force="mesh").faces) > 500
+        said = capsys.readouterr().out
+        assert str(out) in said and "seed 7" in said
+
+
+def test_tokenize_then_reconstruct(tmp_path: Path) -> None:
+    mesh, ids, out = tmp_path / "box.obj", tmp_path / "ids.json", tmp_path / "again.glb"
+    trimesh.creation.box((1, 2, 1)).export(mesh)
+    assert main(["tokenize", str(mesh), "-o", str(ids), "--device", "cpu"]) == 0
+    assert len(json.loads(ids.read_text())["tokens"]) > 100
+    assert main(["reconstruct", str(ids), "-o", str(out), *FAST]) == 0
+    direct = tmp_path / "direct.glb"
+    assert main(["reconstruct", str(mesh), "-o", str(direct), *FAST]) == 0
+    assert trimesh.load(out, force="mesh").volume == pytest.approx(trimesh.load(direct, force="mesh").volume, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["generate", "  ", "-o", "x.glb"], "prompt is empty"),
+        (["generate", "a\x07b", "-o", "x.glb"], "control character"),
+        (["generate", "a" * 2001, "-o", "x.glb"], "2,000"),
+        (["generate", "a", "-o", "x.glb", "--seed", "-1"], "seed"),
+        (["generate", "a", "-o", "x.glb", "--seed", "4294967296"], "seed"),
+        (["generate", "a", "-o", "x.glb", "--seed", "many"], "--seed"),
+        (["generate", "a", "-o", "x.glb", "--top-p", "0"], "top_p"),
+        (["generate", "a", "-o", "x.glb", "--top-p", "1.5"], "top_p"),
+        (["generate", "a", "-o", "x.glb", "--top-p", "nan"], "top_p"),
+        (["generate", "a", "-o", "x.glb", "--box", "1", "0", "1"], "box"),
+        (["generate", "a", "-o", "x.glb", "--box", "1", "-2", "1"], "box"),
+        (["generate", "a", "-o", "x.glb", "--box", "1", "nan", "1"], "box"),
+        (["generate", "a", "-o", "x.glb", "--resolution", "8"], "resolution"),
+        (["generate", "a", "-o", "x.glb", "--resolution", "2048"], "resolution"),
+        (["generate", "a", "-o", "x.glb", "--faces", "1"], "faces"),
+        (["generate", "a", "-o", "x.fbx"], ".glb"),
+        (["generate", "a", "-o", "no/such/folder/x.glb"], "does not exist"),
+        (["generate", "a", "-o", "x.glb", "--model", "nothing-here"], "nothing-here"),
+        (["generate", "a", "-o", "x.glb", "--device", "abacus"], "abacus"),
+        (["generate", "a"], "-o"),
+        (["tokenize", "missing.glb", "-o", "ids.json"], "missing.glb"),
+        (["reconstruct", "missing.json", "-o", "x.glb"], "missing.json"),
+        (["bench", "--model", "nobody", "--random-weights"], "nobody"),
+        (["juggle"], "juggle"),
+        ([], "COMMAND"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(arguments)
+    except SystemExit as exit:
+        code = exit.code
+    captured = capsys.readouterr()
+    assert code == 2
+    assert captured.err.count("\n") == 1 and says in captured.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "chair.glb"
+    out.mkdir()  # a file that cannot be replaced
+    assert main(["generate", "a chair", "-o", str(out), "--seed", "7", *FAST]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["chair.glb"]
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, cube3d; from cube3d import Request; Request('a chair'); "
+        "print(sorted({'torch', 'gradio', 'transformers', 'trimesh'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_pipeline_needs_neither_gradio_nor_transformers() -> None:
+    code = (
+        "import sys; sys.modules.update({'gradio': None, 'transformers': None, 'triton': None}); "
+        "from cube3d import Pipeline, Request; p = Pipeline.load('mini', device='cpu'); "
+        "print(p.generate(Request('a rock', seed=1, resolution=32, faces=500)).report.faces > 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"

@@ -1,0 +1,157 @@
+"""Prompt to GLB with the bundled model: events, sameness, stopping, errors."""
+
+import json
+import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trimesh
+
+from cube3d.errors import CheckpointError, EmptySurface, MeshError, RequestError
+from cube3d.pipeline import Pipeline, pick_device
+from cube3d.records import Done, Request, Stage, Tokens
+
+SMALL = {"resolution": 64, "faces": 2000}
+
+
+def document(glb: bytes) -> dict:
+    """The JSON chunk of a GLB."""
+    (length,) = struct.unpack_from("<I", glb, 12)
+    return json.loads(glb[20 : 20 + length])
+
+
+def test_a_prompt_becomes_a_closed_coloured_object_within_its_budget(mini: Pipeline) -> None:
+    result = mini.generate(Request("a wooden chair", seed=7, faces=5000))
+    assert result.report.watertight
+    assert 1000 < result.report.faces <= 5000
+    assert result.mesh.colors is not None and np.ptp(result.mesh.colors) > 0.02
+    loaded = trimesh.load(trimesh.util.wrap_as_stream(result.glb), file_type="glb", force="mesh")
+    assert len(loaded.faces) == result.report.faces
+    assert loaded.volume > 0
+
+
+def test_events_tell_the_whole_story_in_order(mini: Pipeline) -> None:
+    events = list(mini.stream(Request("a red mushroom", seed=1, **SMALL)))
+    stages = [event.name for event in events if isinstance(event, Stage)]
+    assert stages == ["text", "tokens", "latents", "field", "surface", "mesh", "export"]
+    counts = [event.done for event in events if isinstance(event, Tokens)]
+    assert counts == sorted(counts) and counts[-1] == mini.steps
+    assert isinstance(events[-1], Done)
+    timings = events[-1].result.timings
+    assert timings.total == pytest.approx(sum(list(timings.to_dict().values())[:-1]), rel=0.2, abs=0.2)
+
+
+def test_the_same_request_gives_the_same_bytes_whoever_else_is_served(mini: Pipeline) -> None:
+    request = Request("a table", seed=3, **SMALL)
+    alone = mini.generate(request)
+    others = [Request(prompt, seed=i, **SMALL) for i, prompt in enumerate(["a car", "a dog", "a house", "a rock"])]
+    with ThreadPoolExecutor(5) as pool:
+        crowd = [pool.submit(mini.generate, other) for other in others]
+        again = pool.submit(mini.generate, request).result()
+        for job in crowd:
+            job.result()
+    assert again.glb == alone.glb
+    assert np.array_equal(again.tokens, alone.tokens)
+    assert again.id != alone.id
+
+
+def test_another_seed_gives_another_object_and_a_drawn_seed_is_reported(mini: Pipeline) -> None:
+    request = Request("a table", **SMALL)
+    first = mini.generate(request)
+    assert first.request.seed == request.seed
+    assert not np.array_equal(first.tokens, mini.generate(request.with_seed(request.seed ^ 1)).tokens)
+
+
+def test_the_recipe_in_the_file_makes_the_file_again(mini: Pipeline) -> None:
+    result = mini.generate(Request("a blue car", seed=11, box=(1, 1, 2), top_p=None, **SMALL))
+    extras = document(result.glb)["asset"]["extras"]
+    assert (extras["model"], extras["digest"], extras["licence"]) == (
+        mini.info.name,
+        mini.info.digest,
+        mini.info.licence,
+    )
+    assert mini.generate(Request(**extras["request"])).glb == result.glb
+
+
+def test_guidance_and_the_negative_prompt_reach_the_model(mini: Pipeline) -> None:
+    def tokens(**options: object) -> list[int]:
+        return mini.generate(Request("a chair", seed=5, **SMALL, **options)).tokens.tolist()
+
+    plain = tokens()
+    assert tokens(guidance=0.0) != plain
+    assert tokens(negative_prompt="a wooden chair") != plain
+    assert tokens(box=(1, 3, 1)) != plain
+
+
+def test_closing_the_stream_frees_its_slot(mini: Pipeline) -> None:
+    free = mini._engine.free_slots
+    events = mini.stream(Request("a castle", seed=1))
+    next(event for event in events if isinstance(event, Tokens))
+    assert mini._engine.free_slots == free - 1
+    events.close()
+    deadline = time.monotonic() + 1
+    while mini._engine.free_slots != free and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert mini._engine.free_slots == free
+
+
+def test_more_requests_than_slots_are_all_served(mini: Pipeline) -> None:
+    requests = [Request("a rock", seed=i, resolution=32, faces=500) for i in range(mini._engine.slots + 2)]
+    streams = [mini.stream(request) for request in requests]
+    seeds = [[e for e in stream if isinstance(e, Done)][0].result.request.seed for stream in streams]
+    assert seeds == [request.seed for request in requests]
+
+
+def test_a_mesh_survives_tokens_and_back(mini: Pipeline, tmp_path: Path) -> None:
+    ball = tmp_path / "ball.ply"
+    trimesh.creation.icosphere(radius=3).export(ball)
+    tokens = mini.tokenize(ball)
+    assert tokens.shape == (mini.steps,)
+    result = mini.reconstruct(tokens, Request("ball", seed=0, resolution=64, faces=None))
+    radius = np.linalg.norm(result.mesh.vertices, axis=1)
+    assert radius.mean() == pytest.approx(0.96, abs=0.08)
+
+
+def test_a_prefix_of_the_tokens_decodes_too(mini: Pipeline) -> None:
+    tokens = mini.generate(Request("a barrel", seed=2, **SMALL)).tokens
+    assert mini.reconstruct(tokens[:32], Request("prefix", seed=0, **SMALL)).report.faces > 100
+
+
+@pytest.mark.parametrize("tokens", [[], [[1]], [-1], [10**6], [0.5], [1] * 10_000])
+def test_tokens_of_another_model_are_refused(mini: Pipeline, tokens: list) -> None:
+    with pytest.raises(RequestError, match="token ids"):
+        mini.reconstruct(np.array(tokens), Request("x", seed=0))
+
+
+def test_after_an_error_the_next_request_works(mini: Pipeline, tmp_path: Path, monkeypatch) -> None:
+    broken = tmp_path / "broken.glb"
+    broken.write_bytes(b"not a mesh")
+    with pytest.raises(MeshError):
+        mini.tokenize(broken)
+
+    def nothing(*_: object) -> None:
+        raise EmptySurface("nothing")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cube3d.pipeline.surface.extract", nothing)
+        with pytest.raises(EmptySurface):
+            mini.generate(Request("a chair", seed=1, **SMALL))
+    assert mini.generate(Request("a chair", seed=1, **SMALL)).report.faces > 0
+
+
+def test_notices_say_what_is_not_read(mini: Pipeline) -> None:
+    assert mini.notices("a wooden chair") == []
+    assert "椅子" in mini.notices("椅子 chair")[0]
+    assert "cut" in mini.notices("very " * 60 + "old chair")[0]
+
+
+def test_unknown_models_and_devices_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError):
+        Pipeline.load("no such model", device="cpu")
+    with pytest.raises(CheckpointError):
+        Pipeline.load(str(tmp_path), device="cpu")
+    with pytest.raises(RequestError, match="no device"):
+        pick_device("gpu")
