@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checkpoint import load_gpt, random_weights, resolve
+from . import checkpoint
 from .config import NAMED, ModelConfig
 from .engine import Engine, Functions
 from .errors import RequestError
@@ -92,22 +92,22 @@ def _object(engine: Engine, pair: Tensor) -> tuple[float, float]:
     return admit, loop
 
 
-def run(model: str, random_weights_only: bool = False, device: str = "auto") -> dict[str, Any]:
+def run(model: str, random_weights: bool = False, device: str = "auto") -> dict[str, Any]:
     """Time whole objects of `model`, a name, a folder or a repository; returns JSON values and prints a table.
 
-    random_weights_only: the true shape without a download; `model` is then one that config.py names.
+    random_weights: the true shape without a download; `model` is then one that config.py names.
     Raises RequestError for another name, CheckpointError and DownloadError as loading does.
     """
     place = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     cuda = place.type == "cuda"
     dtype = torch.bfloat16 if cuda else torch.float32
-    if random_weights_only:
+    if random_weights:
         if model not in NAMED:
             raise RequestError("model", f"Random weights need a shape known by name: {', '.join(NAMED)}.")
-        config, gpt = NAMED[model], random_weights(NAMED[model], place, dtype)[0]
+        config, gpt = NAMED[model], checkpoint.random_weights(NAMED[model], place, dtype)[0]
     else:
-        folder, config = resolve(model)
-        gpt = load_gpt(folder, place, dtype)
+        folder, config = checkpoint.resolve(model)
+        gpt = checkpoint.load_gpt(folder, place, dtype)
     steps = config.shape.num_encoder_latents
     bandwidth = read_bandwidth(place)
     if cuda:
@@ -126,7 +126,7 @@ def run(model: str, random_weights_only: bool = False, device: str = "auto") -> 
     loop = statistics.median(loops)
     result = {
         "model": config.name,
-        "weights": "random" if random_weights_only else "stored",
+        "weights": "random" if random_weights else "stored",
         "device": torch.cuda.get_device_name(place) if cuda else platform.processor() or platform.machine(),
         "torch": torch.__version__,
         "commit": _commit(),

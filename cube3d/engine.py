@@ -102,15 +102,9 @@ class Engine:
             (torch.zeros(shape, dtype=self.dtype, device=device), torch.zeros(shape, dtype=self.dtype, device=device))
             for _ in self._weights
         ]
-        whole = {"dtype": torch.long, "device": device}
-        self._slots = Slots(
-            torch.full((self.slots,), self.steps, **whole),
-            torch.full((self.slots,), config.bos, **whole),
-            torch.zeros(self.slots, device=device),
-            torch.zeros(self.slots, device=device),
-            torch.zeros(self.slots, **whole),
-            torch.zeros(self.slots, self.steps + 1, **whole),
-        )
+        whole, number = (torch.zeros(self.slots, dtype=kind, device=device) for kind in (torch.long, torch.float32))
+        store = whole.new_zeros(self.slots, self.steps + 1)
+        self._slots = Slots(whole + self.steps, whole + config.bos, number, number.clone(), whole, store)
         # Row i: what the token at place i of the shape stream needs. Single blocks leave the condition's places unused.
         self._turns = rotary_table(self.steps + 1, config.head_dim, config.rope_theta, device)
         place = torch.arange(self.capacity, device=device)
@@ -125,8 +119,9 @@ class Engine:
     def _capture(self) -> None:
         """One graph for each slot count and length, largest first so that the others fit in its memory."""
         pool, side = torch.cuda.graph_pool_handle(), torch.cuda.Stream(self.device)
+        torch.cuda.synchronize(self.device)
         for count in reversed(self._batches):
-            for length in range(self.capacity, 0, -BUCKET):
+            for length in range(self.capacity, self._length(0) - 1, -BUCKET):
                 with torch.cuda.stream(side):  # all slots are free: this computes nothing that is read
                     self._advance(0, count, length)
                 side.synchronize()

@@ -19,7 +19,7 @@ def test_bytes_of_the_released_model():
 
 def test_a_run_on_the_cpu(monkeypatch, capsys):
     monkeypatch.setitem(NAMED, "tiny", TINY)
-    result = benchmark.run("tiny", random_weights_only=True, device="cpu")
+    result = benchmark.run("tiny", random_weights=True, device="cpu")
     assert json.loads(json.dumps(result)) == result
     assert result["tokens"] == TINY.shape.num_encoder_latents
     assert result["object_s"] * 1e3 >= result["ms_per_token"] * result["tokens"] > 0
@@ -29,4 +29,4 @@ def test_a_run_on_the_cpu(monkeypatch, capsys):
 
 def test_random_weights_need_a_known_shape():
     with pytest.raises(RequestError, match="Random weights need a shape known by name: mini"):
-        benchmark.run("someone/else", random_weights_only=True, device="cpu")
+        benchmark.run("someone/else", random_weights=True, device="cpu")
