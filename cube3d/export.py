@@ -1,0 +1,271 @@
+"""A mesh -> the bytes of a file, and a GLB of ours -> its mesh and recipe. Knows nothing of models or folders.
+
+    glb   1 m, y up      the default: normals, vertex colours, one material, the recipe in asset.extras
+    obj   1 m, y up      normals, vertex colours behind the coordinates
+    ply   1 m, y up      binary; normals, vertex colours
+    stl   100 mm, z up   binary, for printing
+    3mf   100 mm, z up   for printing; the unit is in the file
+
+The measure is that of the longest side. The object rests on the ground and is centred over the origin. The same mesh,
+name and extras give the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import struct
+import unicodedata
+import zipfile
+from collections.abc import Callable
+from typing import Any
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+from .errors import EmptySurface, MeshError, RequestError
+from .records import Mesh
+from .version import VERSION
+
+GLB_SIDE, PRINT_SIDE = 1.0, 100.0  # metres, millimetres
+NEUTRAL = 0.5  # linear base colour of an object without vertex colours
+ROUGHNESS = 0.8
+SLUG_BYTES = 40
+
+_JSON, _BINARY = 0x4E4F534A, 0x004E4942  # chunk types of a GLB
+_FLOAT, _UINT16, _UINT32 = 5126, 5123, 5125  # component types of glTF
+_VERTICES, _INDICES = 34962, 34963  # buffer view targets of glTF
+_XML = '<?xml version="1.0" encoding="UTF-8"?>'
+_3MF, _PACKAGE = "http://schemas.microsoft.com/3dmanufacturing", "http://schemas.openxmlformats.org/package/2006"
+_3MF_MODEL = "3D/3dmodel.model"
+_3MF_TYPES = (
+    f'{_XML}<Types xmlns="{_PACKAGE}/content-types">'
+    '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    '<Default Extension="model" ContentType="application/vnd.ms-package.3dmanufacturing-3dmodel+xml"/></Types>'
+)
+_3MF_RELATIONS = (
+    f'{_XML}<Relationships xmlns="{_PACKAGE}/relationships">'
+    f'<Relationship Target="/{_3MF_MODEL}" Id="model" Type="{_3MF}/2013/01/3dmodel"/></Relationships>'
+)
+_RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d")  # no file of these names on Windows
+
+Extras = dict[str, Any]
+
+
+def export(mesh: Mesh, format: str, name: str, extras: Extras) -> bytes:
+    """The mesh as a file of one of FORMATS, called slug(name) inside, with `extras` (JSON values) where they fit.
+
+    Raises RequestError for another format, EmptySurface for a mesh without triangles, MeshError for a number that is
+    not finite.
+    """
+    if format not in _WRITERS:
+        raise RequestError("format", f"There is no format {format!r}; choose one of {', '.join(FORMATS)}.")
+    return _WRITERS[format](_checked(mesh), slug(name), extras)
+
+
+def slug(prompt: str) -> str:
+    """A file name for a prompt: 1 to 40 characters of a-z, 0-9 and hyphens, no reserved name."""
+    plain = unicodedata.normalize("NFKD", prompt).encode("ascii", "ignore").decode().lower()
+    words = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
+    if len(words) > SLUG_BYTES:
+        words = words[: SLUG_BYTES + 1].rpartition("-")[0] or words[:SLUG_BYTES]
+    if not words or _RESERVED.fullmatch(words):
+        words = f"{words}-object".lstrip("-")
+    return words
+
+
+def to_glb(mesh: Mesh, name: str, extras: Extras) -> bytes:
+    """Binary glTF 2.0: one node, one mesh, one primitive, no extensions; read back by read_glb and read_recipe."""
+    positions = _placed(mesh, GLB_SIDE)
+    box = {"min": positions.min(0).tolist(), "max": positions.max(0).tolist()}
+    arrays = {
+        "indices": (mesh.faces.astype("<u4").reshape(-1, 1), {"componentType": _UINT32, "type": "SCALAR"}),
+        "POSITION": (positions, {"componentType": _FLOAT, "type": "VEC3", **box}),
+    }
+    if mesh.normals is not None:
+        arrays["NORMAL"] = mesh.normals.astype("<f4"), {"componentType": _FLOAT, "type": "VEC3"}
+    if mesh.colors is not None:
+        kind = {"componentType": _UINT16, "normalized": True, "type": "VEC4"}
+        arrays["COLOR_0"] = _linear_rgba16(mesh.colors), kind
+
+    accessors, views, start = [], [], 0
+    for index, (role, (array, kind)) in enumerate(arrays.items()):
+        target = _INDICES if role == "indices" else _VERTICES
+        views.append({"buffer": 0, "byteOffset": start, "byteLength": array.nbytes, "target": target})
+        accessors.append({"bufferView": index, "count": len(array), **kind})
+        start += array.nbytes
+    attributes = {role: index for index, role in enumerate(arrays) if role != "indices"}
+    grey = 1.0 if mesh.colors is not None else NEUTRAL
+    surface = {"baseColorFactor": [grey, grey, grey, 1.0], "metallicFactor": 0.0, "roughnessFactor": ROUGHNESS}
+    document = {
+        "asset": {"version": "2.0", "generator": f"cube3d {VERSION}", "extras": extras},
+        "scene": 0,
+        "scenes": [{"name": name, "nodes": [0]}],
+        "nodes": [{"name": name, "mesh": 0}],
+        "meshes": [{"name": name, "primitives": [{"attributes": attributes, "indices": 0, "material": 0}]}],
+        "materials": [{"name": name, "pbrMetallicRoughness": surface, "alphaMode": "OPAQUE", "doubleSided": False}],
+        "accessors": accessors,
+        "bufferViews": views,
+        "buffers": [{"byteLength": start}],
+    }
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+    text += b" " * (-len(text) % 4)
+    binary = b"".join(array.tobytes() for array, _ in arrays.values())  # every element size is a multiple of 4
+    body = struct.pack("<II", len(text), _JSON) + text + struct.pack("<II", len(binary), _BINARY) + binary
+    return struct.pack("<4sII", b"glTF", 2, 12 + len(body)) + body
+
+
+def read_glb(glb: bytes) -> Mesh:
+    """The mesh that `to_glb` wrote, in metres. Raises MeshError for any other file."""
+    document, binary = _chunks(glb)
+
+    def array(index: int) -> np.ndarray:
+        accessor = document["accessors"][index]
+        dtype = {_FLOAT: "<f4", _UINT16: "<u2", _UINT32: "<u4"}[accessor["componentType"]]
+        width = {"SCALAR": 1, "VEC3": 3, "VEC4": 4}[accessor["type"]]
+        start = document["bufferViews"][accessor["bufferView"]]["byteOffset"]
+        return np.frombuffer(binary, dtype, accessor["count"] * width, start).reshape(-1, width)
+
+    try:
+        primitive = document["meshes"][0]["primitives"][0]
+        found = {role: array(index) for role, index in primitive["attributes"].items()}
+        vertices, faces = found["POSITION"].copy(), array(primitive["indices"]).reshape(-1, 3).astype(np.int32)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise MeshError("This GLB was not written by cube3d; open it as a mesh file.") from error
+    colors = found.get("COLOR_0")
+    if colors is not None:
+        linear = colors[:, :3] / 65535
+        colors = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055).astype(np.float32)
+    return Mesh(vertices, faces, found.get("NORMAL"), colors)
+
+
+def read_recipe(glb: bytes) -> Extras | None:
+    """The extras that `to_glb` was given; None for a file that has none."""
+    try:
+        asset = _chunks(glb)[0].get("asset")
+    except MeshError:
+        return None
+    extras = asset.get("extras") if isinstance(asset, dict) else None
+    return extras if isinstance(extras, dict) else None
+
+
+def to_obj(mesh: Mesh, name: str, extras: Extras) -> bytes:
+    """Wavefront OBJ without a material file: `v x y z [r g b]`, `vn`, `f`."""
+    vertices = _placed(mesh, GLB_SIDE)
+    if mesh.colors is not None:
+        vertices = np.hstack([vertices, mesh.colors.clip(0, 1)])
+    faces, form = mesh.faces + 1, "f %d %d %d"
+    normals: list[str] = []
+    if mesh.normals is not None:
+        faces, form = faces.repeat(2, 1), "f %d//%d %d//%d %d//%d"
+        normals = _rows("vn %.4f %.4f %.4f", mesh.normals)
+    comments = [f"# cube3d {VERSION}", f"# recipe {json.dumps(extras)}"]
+    lines = [*comments, f"o {name}", *_rows("v" + " %.7g" * vertices.shape[1], vertices), *normals, *_rows(form, faces)]
+    return ("\n".join(lines) + "\n").encode("ascii")
+
+
+def to_ply(mesh: Mesh, name: str, extras: Extras) -> bytes:
+    """Binary little-endian PLY: float coordinates and normals, 8-bit colours."""
+    columns = [(axis, "<f4", "float", values) for axis, values in zip("xyz", _placed(mesh, GLB_SIDE).T, strict=True)]
+    if mesh.normals is not None:
+        columns += [(f"n{axis}", "<f4", "float", row) for axis, row in zip("xyz", mesh.normals.T, strict=True)]
+    if mesh.colors is not None:
+        levels = (mesh.colors.clip(0, 1) * 255).round().astype("u1")
+        columns += [(key, "u1", "uchar", row) for key, row in zip(("red", "green", "blue"), levels.T, strict=True)]
+    vertices = np.empty(len(mesh.vertices), [(key, kind) for key, kind, _, _ in columns])
+    for key, _, _, values in columns:
+        vertices[key] = values
+    faces = np.empty(len(mesh.faces), [("count", "u1"), ("corners", "<i4", 3)])
+    faces["count"], faces["corners"] = 3, mesh.faces
+    header = ["ply", "format binary_little_endian 1.0", f"comment cube3d {VERSION}", f"comment name {name}"]
+    header += [f"comment recipe {json.dumps(extras)}", f"element vertex {len(vertices)}"]
+    header += [f"property {kind} {key}" for key, _, kind, _ in columns]
+    header += [f"element face {len(faces)}", "property list uchar int vertex_indices", "end_header\n"]
+    return "\n".join(header).encode("ascii") + vertices.tobytes() + faces.tobytes()
+
+
+def to_stl(mesh: Mesh, name: str, extras: Extras) -> bytes:
+    """Binary STL. The format has room for a name of 80 bytes and nothing more."""
+    triangles = np.zeros(len(mesh.faces), [("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])
+    corners = triangles["corners"] = _upright(_placed(mesh, PRINT_SIDE))[mesh.faces]
+    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    length = np.linalg.norm(normals, axis=1, keepdims=True)
+    np.divide(normals, length, out=triangles["normal"], where=length > 0)
+    header = f"cube3d {VERSION} {name}".encode("ascii")[:80].ljust(80)
+    return header + struct.pack("<I", len(triangles)) + triangles.tobytes()
+
+
+def to_3mf(mesh: Mesh, name: str, extras: Extras) -> bytes:
+    """3MF core: one object of triangles in millimetres, the recipe as its description."""
+    points = "".join(_rows('<vertex x="%.7g" y="%.7g" z="%.7g"/>', _upright(_placed(mesh, PRINT_SIDE))))
+    triangles = "".join(_rows('<triangle v1="%d" v2="%d" v3="%d"/>', mesh.faces))
+    notes = {"Title": name, "Application": f"cube3d {VERSION}", "Description": json.dumps(extras)}
+    metadata = "".join(f'<metadata name="{key}">{escape(value)}</metadata>' for key, value in notes.items())
+    model = (
+        f'{_XML}<model unit="millimeter" xml:lang="en-US" xmlns="{_3MF}/core/2015/02">{metadata}'
+        f'<resources><object id="1" name="{name}" type="model"><mesh><vertices>{points}</vertices>'
+        f"<triangles>{triangles}</triangles></mesh></object></resources>"
+        '<build><item objectid="1"/></build></model>'
+    )
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, text in ("[Content_Types].xml", _3MF_TYPES), ("_rels/.rels", _3MF_RELATIONS), (_3MF_MODEL, model):
+            archive.writestr(zipfile.ZipInfo(path), text, zipfile.ZIP_DEFLATED)  # ZipInfo's date is always 1980
+    return file.getvalue()
+
+
+_WRITERS: dict[str, Callable[[Mesh, str, Extras], bytes]] = {
+    "glb": to_glb,
+    "obj": to_obj,
+    "stl": to_stl,
+    "ply": to_ply,
+    "3mf": to_3mf,
+}
+FORMATS = tuple(_WRITERS)
+
+
+def _checked(mesh: Mesh) -> Mesh:
+    if not len(mesh.faces) or not mesh.extent.max() > 0:
+        raise EmptySurface("The object has no triangles; there is nothing to export. Try another seed.")
+    for what, values in ("coordinate", mesh.vertices), ("normal", mesh.normals), ("colour", mesh.colors):
+        if values is not None and not np.isfinite(values).all():
+            raise MeshError(f"A {what} of the mesh is not a finite number; it cannot be exported. Try another seed.")
+    return mesh
+
+
+def _placed(mesh: Mesh, side: float) -> np.ndarray:
+    """(V, 3) float32: the longest side is `side`, the lowest point at y = 0, the box centred over the origin."""
+    vertices = mesh.vertices.astype(np.float64)
+    low, high = vertices.min(0), vertices.max(0)
+    origin = (low + high) / 2
+    origin[1] = low[1]
+    return ((vertices - origin) * (side / (high - low).max())).astype("<f4")
+
+
+def _upright(vertices: np.ndarray) -> np.ndarray:
+    """From y up to z up; what looked along +z looks along -y."""
+    return np.stack([vertices[:, 0], -vertices[:, 2], vertices[:, 1]], 1)
+
+
+def _linear_rgba16(colors: np.ndarray) -> np.ndarray:
+    """(V, 3) sRGB in 0..1 -> (V, 4) opaque linear colours, 0..65535: 8 bits would merge the darkest tones."""
+    srgb = colors.astype(np.float64).clip(0, 1)
+    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    return np.pad((linear * 65535).round(), ((0, 0), (0, 1)), constant_values=65535).astype("<u2")
+
+
+def _chunks(glb: bytes) -> tuple[dict[str, Any], bytes]:
+    """The JSON and the binary chunk of a GLB. Raises MeshError."""
+    try:
+        magic, _, _, size, kind = struct.unpack_from("<4sIIII", glb)
+        document = json.loads(glb[20 : 20 + size])
+    except (struct.error, ValueError) as error:
+        raise MeshError("This is not a whole GLB file; fetch it again.") from error
+    if magic != b"glTF" or kind != _JSON or not isinstance(document, dict):
+        raise MeshError("This is not a GLB file; choose another.")
+    return document, glb[28 + size :]
+
+
+def _rows(form: str, table: np.ndarray) -> list[str]:
+    return [form % tuple(row) for row in table.tolist()]
