@@ -226,11 +226,11 @@ FORMATS = tuple(_WRITERS)
 
 
 def _checked(mesh: Mesh) -> Mesh:
-    if not len(mesh.faces) or not mesh.extent.max() > 0:
-        raise EmptySurface("The object has no triangles; there is nothing to export. Try another seed.")
     for what, values in ("coordinate", mesh.vertices), ("normal", mesh.normals), ("colour", mesh.colors):
         if values is not None and not np.isfinite(values).all():
             raise MeshError(f"A {what} of the mesh is not a finite number; it cannot be exported. Try another seed.")
+    if not len(mesh.faces) or not mesh.extent.max() > 0:
+        raise EmptySurface("The object has no triangles; there is nothing to export. Try another seed.")
     return mesh
 
 

@@ -96,14 +96,14 @@ def _arrays(data: bytes, file_type: str, what: str) -> tuple[np.ndarray, np.ndar
     vertices, faces, rgb, start = [], [], [], 0
     for node in nodes:
         transform, name = scene.graph[node]
-        part = meshes[name].copy()
+        part = meshes[name].copy()  # without some of its colours
         part.apply_transform(transform)
         part.remove_unreferenced_vertices()
         vertices.append(part.vertices.reshape(-1, 3).astype(np.float32))
         if not np.isfinite(vertices[-1][part.faces]).all():
             raise MeshError(f"{what} has coordinates that are not finite numbers; repair it first.")
         faces.append(part.faces + start)
-        rgb.append(_face_rgb(part, linear=file_type in ("glb", "gltf")))
+        rgb.append(_face_rgb(meshes[name], linear=file_type in ("glb", "gltf")))
         start += len(part.vertices)
     return np.concatenate(vertices), np.concatenate(faces).astype(np.int32), np.concatenate(rgb)
 
@@ -113,14 +113,17 @@ def _face_rgb(mesh: trimesh.Trimesh, linear: bool) -> np.ndarray:
     visual = mesh.visual
     if visual.kind is None:
         return np.full((len(mesh.faces), 3), np.nan, np.float32)
-    if visual.kind == "texture":
-        material = visual.material
-        textured = getattr(material, "baseColorTexture", None) or getattr(material, "image", None)
-        linear = linear and textured is None
-        corners = np.broadcast_to(visual.to_color().vertex_colors, (len(mesh.vertices), 4))[mesh.faces]
+    if visual.kind != "texture":
+        levels = visual.face_colors[:, None]
+    elif "color" in visual.vertex_attributes:
+        levels = visual.vertex_attributes["color"][mesh.faces]
     else:
-        corners = visual.face_colors[:, None]
-    rgb = corners[..., :3].mean(1, dtype=np.float32) / 255
+        levels = np.broadcast_to(visual.to_color().vertex_colors, (len(mesh.vertices), 4))[mesh.faces]
+        textured = getattr(visual.material, "baseColorTexture", None) or getattr(visual.material, "image", None)
+        linear = linear and textured is None
+    rgb = levels[..., :3].mean(1, dtype=np.float32)
+    if levels.dtype.kind == "u":
+        rgb /= np.iinfo(levels.dtype).max
     if linear:
         rgb = np.where(rgb <= 0.0031308, 12.92 * rgb, 1.055 * rgb ** (1 / 2.4) - 0.055)
     return rgb.astype(np.float32)

@@ -40,16 +40,6 @@ def two_parts(resolution: int) -> Field:
     return field(np.maximum(ball, post))
 
 
-def rods(resolution: int) -> Field:
-    """Thin crossing bars, little more than a cell wide: what simplification folds flat."""
-    x, y, z = grid(resolution)
-    thin = 0.8 * cell(resolution)
-    pitch = np.abs((x + 0.05) % 0.3 - 0.15)
-    bars = np.minimum(thin - np.hypot(pitch, z), 0.8 - np.abs(y))
-    rails = np.minimum(thin - np.hypot(y % 0.5 - 0.25, z), 0.8 - np.abs(x))
-    return field(np.maximum(bars, rails))
-
-
 def noise(resolution: int, smoothness: float, seed: int) -> Field:
     """A random smooth field, cut by the border."""
     raw = np.random.default_rng(seed).standard_normal((resolution + 1,) * 3)
