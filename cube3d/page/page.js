@@ -1,0 +1,22 @@
+() => {
+  // Ctrl or Cmd + Enter generates, Escape cancels. The buttons do the work, so that a disabled one ignores its key.
+  const press = (id) => document.getElementById(id)?.click();
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      press("generate");
+    } else if (event.key === "Escape") {
+      press("cancel");
+    }
+  }, true);
+
+  // The viewer's canvas comes nameless and first in the tab order.
+  new MutationObserver(() => {
+    const canvas = document.querySelector("#viewer canvas:not([role])");
+    if (!canvas) return;
+    canvas.tabIndex = 0;
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", document.querySelector("#viewer label").innerText.trim());
+    canvas.setAttribute("aria-describedby", "summary");
+  }).observe(document.body, { childList: true, subtree: true });
+}

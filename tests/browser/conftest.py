@@ -1,0 +1,90 @@
+"""A real headless browser, and a page over a fake pipeline for it to visit."""
+
+import shutil
+
+import pytest
+from fakes import FakePipeline
+from playwright.sync_api import Page, sync_playwright
+
+from cube3d.page import layout
+from cube3d.store import Store
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    "--no-sandbox",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--ignore-gpu-blocklist",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+HARMLESS = (
+    "WebGPU",  # the viewer tries it before it settles for WebGL
+    "AbortError",  # of gradio's connections, when the page is left
+    "Connection errored out",
+)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("There is no browser here; install Debian's chromium to run this.")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """(url, pipeline, store) of a running page."""
+    pipeline, store = FakePipeline(), Store(tmp_path_factory.mktemp("site") / "results")
+    page = layout.build_page(pipeline, store)
+    options = layout.launch_options(store)
+    _, url, _ = page.launch(**options, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
+    yield url, pipeline, store
+    page.close(verbose=False)
+
+
+@pytest.fixture
+def pipeline(site):
+    """The page's pipeline, as new."""
+    _, pipeline, _ = site
+    pipeline.__init__(tokens=40, pause=0.01)
+    return pipeline
+
+
+@pytest.fixture
+def visit(browser, site, pipeline):
+    """Opens the page as a new visitor; at the end no visit may have asked outside or met an error in its console."""
+    url, *_ = site
+    contexts, foreign, errors = [], [], []
+
+    def open_page(width=1280, height=860, **options) -> Page:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("request", lambda request: _is_foreign(request.url, url) and foreign.append(request.url))
+        page.on("console", lambda message: _is_error(message) and errors.append(message.text))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(url)
+        page.wait_for_selector("#generate")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert foreign == []
+    assert errors == []
+
+
+def _is_foreign(address: str, url: str) -> bool:
+    return not address.startswith((url, "data:", "blob:"))
+
+
+def _is_error(message) -> bool:
+    return message.type == "error" and not any(words in message.text for words in HARMLESS)

@@ -1,0 +1,248 @@
+"""The page as a visitor meets it, in headless chromium over a fake pipeline."""
+
+import time
+
+import pytest
+import trimesh
+from playwright.sync_api import expect
+from screen import coloured, overflow, wait_until_drawn
+
+from cube3d.page import strings
+
+DONE = strings.DONE.format(seconds=1.7)
+
+
+def generate(page, prompt="a red mushroom"):
+    page.get_by_label(strings.PROMPT).fill(prompt)
+    page.get_by_role("button", name=strings.GENERATE).click()
+
+
+def finish(page):
+    expect(page.locator("#note")).to_have_text(DONE)
+
+
+def running(page):
+    expect(page.locator("#overlay")).to_contain_text("of 400 tokens")
+
+
+def wait_until(condition, seconds=5.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "It did not happen in time."
+        time.sleep(0.02)
+
+
+def test_the_page_opens_ready_to_use(visit):
+    page = visit()
+    assert page.title() == strings.TITLE
+    expect(page.get_by_role("heading", name=strings.EMPTY_HEAD)).to_be_visible()
+    expect(page.get_by_role("button", name=strings.GENERATE)).to_be_enabled()
+    expect(page.get_by_role("button", name=strings.CANCEL)).to_be_hidden()
+    expect(page.get_by_label(strings.GUIDANCE).first).to_be_hidden()
+    expect(page.get_by_label(strings.SEED, exact=True)).to_have_value("")
+
+
+def test_one_click_on_an_example_draws_an_object(visit, pipeline):
+    page = visit()
+    page.get_by_role("button", name=strings.EXAMPLES[1]).click()
+    finish(page)
+    wait_until_drawn(page)
+    assert [request.prompt for request in pipeline.requests] == [strings.EXAMPLES[1]]
+    expect(page.get_by_label(strings.PROMPT)).to_have_value(strings.EXAMPLES[1])
+    expect(page.locator("#empty")).to_be_hidden()
+    expect(page.locator("#card")).to_contain_text("1,376 of at most 10,000")
+    viewer = page.get_by_role("img", name=strings.VIEWER)
+    expect(viewer).to_have_attribute("tabindex", "0")
+    expect(viewer).to_have_accessible_description(
+        "A 3D object for the prompt “a red mushroom”: 1,376 triangles, 0.98 m wide, 1.00 m high, 0.98 m deep."
+    )
+
+
+def test_tokens_and_stages_are_shown_while_it_runs(visit, pipeline):
+    pipeline.pause = 0.05
+    page = visit()
+    generate(page)
+    bar = page.get_by_role("progressbar")
+    expect(page.locator("#overlay")).to_contain_text("of 40 tokens")
+    expect(page.locator("#overlay")).to_contain_text("20 a second")
+    expect(page.locator("#note [role=status]")).to_have_text(strings.STAGES["tokens"])
+    expect(page.get_by_role("button", name=strings.GENERATE)).to_be_disabled()
+    counts = []
+    while bar.count() and len(counts) < 5:
+        counts.append(int(bar.get_attribute("aria-valuenow")))
+        page.wait_for_timeout(250)
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
+    finish(page)
+    expect(page.locator("#overlay")).to_have_text("")
+    expect(page.get_by_role("button", name=strings.GENERATE)).to_be_enabled()
+
+
+def test_cancel_stops_the_tokens_and_leaves_the_page_ready(visit, pipeline):
+    pipeline.__init__(tokens=400, pause=0.02)
+    page = visit()
+    generate(page)
+    running(page)
+    page.get_by_role("button", name=strings.CANCEL).click()
+    expect(page.locator("#note")).to_have_text(strings.STOPPED)
+    steps = pipeline.steps
+    assert pipeline.open == 0
+    page.wait_for_timeout(500)
+    assert pipeline.steps - steps <= 1
+    expect(page.locator("#overlay")).to_have_text("")
+    expect(page.locator("#note")).to_have_text(strings.STOPPED)
+    expect(page.get_by_role("button", name=strings.CANCEL)).to_be_hidden()
+    expect(page.get_by_role("heading", name=strings.EMPTY_HEAD)).to_be_visible()
+
+    pipeline.__init__(tokens=20, pause=0.01)
+    generate(page)
+    finish(page)
+    wait_until_drawn(page)
+
+
+@pytest.mark.parametrize("leave", [lambda page: page.close(), lambda page: page.reload()], ids=["close", "reload"])
+def test_leaving_the_page_frees_the_slot(visit, pipeline, leave):
+    pipeline.__init__(tokens=400, pause=0.02)
+    page = visit()
+    generate(page)
+    running(page)
+    leave(page)
+    wait_until(lambda: pipeline.open == 0)
+    assert pipeline.steps < 300
+
+
+def test_an_empty_prompt_is_answered_with_a_sentence_and_the_next_works(visit, pipeline):
+    page = visit()
+    generate(page, "   ")
+    expect(page.get_by_role("alert")).to_contain_text("The prompt is empty; describe an object")
+    expect(page.locator("#overlay")).to_have_text("")
+    assert pipeline.requests == []
+    generate(page)
+    finish(page)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    wait_until_drawn(page)
+
+
+def test_an_unforeseen_error_is_a_sentence_with_an_id(visit, pipeline):
+    pipeline.error = RuntimeError("secret detail")
+    page = visit()
+    generate(page)
+    expect(page.get_by_role("alert")).to_contain_text("Something went wrong")
+    expect(page.locator("body")).not_to_contain_text("secret")
+    expect(page.get_by_role("button", name=strings.GENERATE)).to_be_enabled()
+
+
+def test_the_seed_that_was_used_is_shown_and_can_be_kept(visit, pipeline):
+    page = visit()
+    generate(page)
+    finish(page)
+    used = str(pipeline.requests[0].seed)
+    seed = page.get_by_label(strings.SEED, exact=True)
+    expect(seed).to_have_value(used)
+    expect(page.locator("#card")).to_contain_text(used)
+    page.get_by_label(strings.RANDOM_SEED).uncheck()
+    generate(page)
+    wait_until(lambda: len(pipeline.requests) == 2)
+    assert pipeline.requests[1] == pipeline.requests[0]
+
+
+def test_advanced_settings_reach_the_request(visit, pipeline):
+    page = visit()
+    page.get_by_role("button", name=strings.ADVANCED).click()
+    page.get_by_label(strings.GREEDY).check()
+    expect(page.locator("#top-p")).to_be_hidden()
+    page.get_by_label(strings.USE_BOX).check()
+    page.get_by_label(strings.BOX_SIDES[1]).fill("2.5")
+    page.locator("#faces input").fill("")
+    page.locator("#guidance input[type=number]").fill("4.5")
+    generate(page)
+    finish(page)
+    (request,) = pipeline.requests
+    assert (request.top_p, request.box, request.faces, request.guidance) == (None, (1, 2.5, 1), None, 4.5)
+
+
+def test_every_format_downloads_under_a_readable_name(visit):
+    page = visit()
+    generate(page, "A Red Mushroom!")
+    finish(page)
+    for format in ("GLB", "OBJ", "STL", "PLY", "3MF"):
+        with page.expect_download() as waiting:
+            page.get_by_role("link", name=format).click()
+        assert waiting.value.suggested_filename == f"a-red-mushroom.{format.lower()}"
+        mesh = trimesh.load(waiting.value.path(), file_type=format.lower(), force="mesh")
+        assert len(mesh.faces) == 1376
+
+
+def test_the_mesh_is_fetched_once_and_stays_while_the_next_one_runs(visit, pipeline):
+    page = visit()
+    fetched = []
+    page.on("request", lambda request: request.url.endswith(".glb") and fetched.append(request.url))
+    generate(page)
+    finish(page)
+    wait_until_drawn(page)
+    assert len(set(fetched)) == len(fetched) == 1
+    pipeline.__init__(tokens=400, pause=0.01)
+    generate(page)
+    running(page)
+    page.get_by_role("button", name=strings.CANCEL).click()
+    expect(page.locator("#note")).to_have_text(strings.STOPPED)
+    assert coloured(page) > 0.05
+    assert len(fetched) == 1
+
+
+def test_keys_generate_and_cancel(visit, pipeline):
+    pipeline.__init__(tokens=400, pause=0.02)
+    page = visit()
+    page.get_by_label(strings.PROMPT).fill("a red mushroom")
+    page.keyboard.press("Control+Enter")
+    running(page)
+    page.keyboard.press("Control+Enter")
+    page.keyboard.press("Escape")
+    expect(page.locator("#note")).to_have_text(strings.STOPPED)
+    assert len(pipeline.requests) == 1
+
+
+def test_a_phone_shows_everything_without_sideways_scrolling(visit, pipeline):
+    pipeline.__init__(tokens=400, pause=0.01)
+    page = visit(390, 844, has_touch=True, is_mobile=True)
+    assert overflow(page) <= 0
+    generate(page, "a red mushroom " * 20 + "x" * 300)
+    running(page)
+    assert overflow(page) <= 0
+    finish(page)
+    page.get_by_role("button", name=strings.ADVANCED).click()
+    page.get_by_label(strings.USE_BOX).check()
+    assert overflow(page) <= 0
+    wait_until_drawn(page)
+    button, viewer, seed = (page.locator(id).bounding_box() for id in ("#generate", "#stage", "#seeds"))
+    assert button["y"] < viewer["y"] < seed["y"]
+
+
+@pytest.mark.parametrize("scheme, dark", [("light", False), ("dark", True)])
+def test_the_page_follows_light_and_dark(visit, scheme, dark):
+    page = visit(color_scheme=scheme)
+    ground = page.evaluate("getComputedStyle(document.querySelector('#ask')).backgroundColor")
+    brightness = sum(map(int, ground[4:-1].split(",")[:3])) / 3
+    assert (brightness < 100) == dark
+
+
+def test_what_a_visitor_types_is_text_and_never_markup(visit):
+    page = visit()
+    prompt = '<img src=x onerror="window.owned = true"> é'
+    generate(page, prompt)
+    expect(page.locator("#notices")).to_contain_text("“é”")
+    finish(page)
+    expect(page.locator("#card h2")).to_have_text(prompt)
+    assert page.evaluate("window.owned") is None
+
+
+def test_two_visitors_get_their_own_objects(visit, pipeline):
+    pipeline.pause = 0.03
+    pages = {prompt: visit() for prompt in ("a red mushroom", "a blue boat")}
+    for prompt, page in pages.items():
+        generate(page, prompt)
+    wait_until(lambda: pipeline.open == 2)
+    for prompt, page in pages.items():
+        finish(page)
+        expect(page.locator("#card h2")).to_have_text(prompt)
+        wait_until_drawn(page)
