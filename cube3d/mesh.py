@@ -19,7 +19,7 @@ from .records import Mesh, MeshReport
 SPECK_DIAGONAL, SPECK_VOLUME = 0.04, 5e-4  # of the largest piece's; a speck is below both
 SPECK_SHARE = 0.01  # of the volume of all pieces: specks that make up more, together, are part of the object
 FLAT = 1e-6  # volume over diagonal cubed
-AIMS, SHORTFALL = 3, 0.01  # cutting apart adds and takes faces: aim again if that missed the target by more
+AIMS, SHORTFALL = 4, 0.01  # cutting apart adds and takes faces: aim again if that missed the target by more
 RETRIES = (1.0, 1.15, 1.35, 1.7, 2.5, 4.0)  # times the budget
 ROUNDS = (3.0, 3.0, 4.0, 5.0, 6.0, 7.0, 7.0)  # how much error each pass accepts (the library's aggressiveness)
 JITTER = 2e-4  # of the diagonal, before each further pass: exactly flat regions block the collapse of their slivers
@@ -87,9 +87,10 @@ def _reduce(vertices: np.ndarray, faces: np.ndarray, target: int) -> tuple[np.nd
             kept, _ = _drop_pieces(found, kept)
             if len(best[1]) < len(kept) <= limit and (is_closed(kept) or not must_close):
                 best = found, kept
-            if 0 <= limit - len(kept) <= SHORTFALL * limit:
+            room = limit - len(kept)
+            if 0 <= room <= SHORTFALL * limit:
                 break
-            goal += limit - len(kept)
+            goal += room if room > 0 else 2 * room
         if len(best[1]):
             return best
     return vertices, faces
