@@ -159,7 +159,7 @@ def reconstruct(options: argparse.Namespace) -> None:
 
 def bench(options: argparse.Namespace) -> None:
     from . import benchmark
-    from .pipeline import pick_device
+    from .device import pick_device
 
     if options.json:
         _check_target(options.json, ("json",))

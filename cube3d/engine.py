@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .gpt import GPT, rotary_table
-from .sampling import sample
+from .sampling import lanes, sample
 from .step import attend, attend_by_sums, close, project, weights
 
 BUCKET = 128  # cache positions: attention reads the live length rounded up to a multiple of this
@@ -107,6 +107,7 @@ class Engine:
         self._slots = Slots(whole + self.steps, whole + config.bos, number, number.clone(), whole, store)
         # Row i: what the token at place i of the shape stream needs. Single blocks leave the condition's places unused.
         self._turns = rotary_table(self.steps + 1, config.head_dim, config.rope_theta, device)
+        self._lanes = lanes(self.codes, device)
         place = torch.arange(self.capacity, device=device)
         self._seen = place <= conditions + torch.arange(self.steps + 1, device=device)[:, None]
         self._seen_alone = self._seen & (place >= conditions)
@@ -152,7 +153,9 @@ class Engine:
     def _advance(self, first: int, count: int, length: int) -> None:
         here = self._slots[first : first + count]
         logits = self._logits(first, count, length)
-        token = self._functions.sample(logits, here.guidance, here.top_p, here.seed, here.position, self.steps)
+        token = self._functions.sample(
+            logits, here.guidance, here.top_p, here.seed, here.position, self.steps, self._lanes
+        )
         here.tokens.scatter_(1, here.position[:, None], token[:, None])
         here.token.copy_(token)
         here.position.add_(1).clamp_(max=self.steps)

@@ -23,6 +23,29 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 import numpy as np
+from pygltflib import (
+    ARRAY_BUFFER,
+    ELEMENT_ARRAY_BUFFER,
+    FLOAT,
+    GLTF2,
+    OPAQUE,
+    SCALAR,
+    UNSIGNED_INT,
+    UNSIGNED_SHORT,
+    VEC3,
+    VEC4,
+    Accessor,
+    Asset,
+    Attributes,
+    Buffer,
+    BufferView,
+    Material,
+    Node,
+    PbrMetallicRoughness,
+    Primitive,
+    Scene,
+)
+from pygltflib import Mesh as GltfMesh
 
 from .errors import EmptySurface, MeshError, RequestError
 from .records import Mesh
@@ -34,8 +57,6 @@ ROUGHNESS = 0.8
 SLUG_BYTES = 40
 
 _JSON, _BINARY = 0x4E4F534A, 0x004E4942  # chunk types of a GLB
-_FLOAT, _UINT16, _UINT32 = 5126, 5123, 5125  # component types of glTF
-_VERTICES, _INDICES = 34962, 34963  # buffer view targets of glTF
 _XML = '<?xml version="1.0" encoding="UTF-8"?>'
 _3MF, _PACKAGE = "http://schemas.microsoft.com/3dmanufacturing", "http://schemas.openxmlformats.org/package/2006"
 _3MF_MODEL = "3D/3dmodel.model"
@@ -78,42 +99,52 @@ def slug(prompt: str) -> str:
 def to_glb(mesh: Mesh, name: str, extras: Extras) -> bytes:
     """Binary glTF 2.0: one node, one mesh, one primitive, no extensions; read back by read_glb and read_recipe."""
     positions = _placed(mesh, GLB_SIDE)
-    box = {"min": positions.min(0).tolist(), "max": positions.max(0).tolist()}
     arrays = {
-        "indices": (mesh.faces.astype("<u4").reshape(-1, 1), {"componentType": _UINT32, "type": "SCALAR"}),
-        "POSITION": (positions, {"componentType": _FLOAT, "type": "VEC3", **box}),
+        "indices": (mesh.faces.astype("<u4").reshape(-1, 1), {"componentType": UNSIGNED_INT, "type": SCALAR}),
+        "POSITION": (
+            positions,
+            {"componentType": FLOAT, "type": VEC3, "min": positions.min(0).tolist(), "max": positions.max(0).tolist()},
+        ),
     }
     if mesh.normals is not None:
-        arrays["NORMAL"] = mesh.normals.astype("<f4"), {"componentType": _FLOAT, "type": "VEC3"}
+        arrays["NORMAL"] = mesh.normals.astype("<f4"), {"componentType": FLOAT, "type": VEC3}
     if mesh.colors is not None:
-        kind = {"componentType": _UINT16, "normalized": True, "type": "VEC4"}
+        kind = {"componentType": UNSIGNED_SHORT, "normalized": True, "type": VEC4}
         arrays["COLOR_0"] = _linear_rgba16(mesh.colors), kind
 
     accessors, views, start = [], [], 0
     for index, (role, (array, kind)) in enumerate(arrays.items()):
-        target = _INDICES if role == "indices" else _VERTICES
-        views.append({"buffer": 0, "byteOffset": start, "byteLength": array.nbytes, "target": target})
-        accessors.append({"bufferView": index, "count": len(array), **kind})
+        target = ELEMENT_ARRAY_BUFFER if role == "indices" else ARRAY_BUFFER
+        views.append(BufferView(buffer=0, byteOffset=start, byteLength=array.nbytes, target=target))
+        accessors.append(Accessor(bufferView=index, count=len(array), **kind))
         start += array.nbytes
-    attributes = {role: index for index, role in enumerate(arrays) if role != "indices"}
+    attributes = Attributes(**{role: index for index, role in enumerate(arrays) if role != "indices"})
     grey = 1.0 if mesh.colors is not None else NEUTRAL
-    surface = {"baseColorFactor": [grey, grey, grey, 1.0], "metallicFactor": 0.0, "roughnessFactor": ROUGHNESS}
-    document = {
-        "asset": {"version": "2.0", "generator": f"cube3d {VERSION}", "extras": extras},
-        "scene": 0,
-        "scenes": [{"name": name, "nodes": [0]}],
-        "nodes": [{"name": name, "mesh": 0}],
-        "meshes": [{"name": name, "primitives": [{"attributes": attributes, "indices": 0, "material": 0}]}],
-        "materials": [{"name": name, "pbrMetallicRoughness": surface, "alphaMode": "OPAQUE", "doubleSided": False}],
-        "accessors": accessors,
-        "bufferViews": views,
-        "buffers": [{"byteLength": start}],
-    }
-    text = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
-    text += b" " * (-len(text) % 4)
-    binary = b"".join(array.tobytes() for array, _ in arrays.values())  # every element size is a multiple of 4
-    body = struct.pack("<II", len(text), _JSON) + text + struct.pack("<II", len(binary), _BINARY) + binary
-    return struct.pack("<4sII", b"glTF", 2, 12 + len(body)) + body
+    surface = PbrMetallicRoughness(
+        baseColorFactor=[grey, grey, grey, 1.0], metallicFactor=0.0, roughnessFactor=ROUGHNESS
+    )
+    document = _Document(
+        asset=Asset(generator=f"cube3d {VERSION}", extras=extras),
+        scene=0,
+        scenes=[Scene(name=name, nodes=[0])],
+        nodes=[Node(name=name, mesh=0)],
+        meshes=[GltfMesh(name=name, primitives=[Primitive(attributes=attributes, indices=0, material=0)])],
+        materials=[Material(name=name, pbrMetallicRoughness=surface, alphaMode=OPAQUE, doubleSided=False)],
+        accessors=accessors,
+        bufferViews=views,
+        buffers=[Buffer(byteLength=start)],
+    )
+    document.set_binary_blob(b"".join(array.tobytes() for array, _ in arrays.values()))  # all of them aligned to 4
+    return b"".join(document.save_to_bytes())
+
+
+class _Document(GLTF2):
+    """The library drops None and empty values wherever it finds them, in the recipe too, where they mean something."""
+
+    def gltf_to_json(self, separators: tuple[str, str] | None = None, indent: str | None = None) -> str:
+        document = json.loads(super().gltf_to_json())
+        document["asset"]["extras"] = self.asset.extras
+        return json.dumps(document, separators=separators, indent=indent, allow_nan=False)
 
 
 def read_glb(glb: bytes) -> Mesh:
@@ -122,7 +153,7 @@ def read_glb(glb: bytes) -> Mesh:
 
     def array(index: int) -> np.ndarray:
         accessor = document["accessors"][index]
-        dtype = {_FLOAT: "<f4", _UINT16: "<u2", _UINT32: "<u4"}[accessor["componentType"]]
+        dtype = {FLOAT: "<f4", UNSIGNED_SHORT: "<u2", UNSIGNED_INT: "<u4"}[accessor["componentType"]]
         width = {"SCALAR": 1, "VEC3": 3, "VEC4": 4}[accessor["type"]]
         start = document["bufferViews"][accessor["bufferView"]]["byteOffset"]
         return np.frombuffer(binary, dtype, accessor["count"] * width, start).reshape(-1, width)

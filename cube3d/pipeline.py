@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from . import checkpoint, export, field, mesh, surface
-from .config import MESH_SIDE, ModelConfig
+from . import checkpoint, export, field, mesh, scan, surface
+from .config import ModelConfig
+from .device import pick_device
 from .engine import Engine
 from .errors import RequestError
 from .gpt import GPT, box_extent
@@ -29,21 +30,6 @@ from .worker import Events, Job, Work, Worker
 STEPS_A_TURN = 4  # tokens between looks at new, stopped and finished requests
 SNAPSHOT = 0.1  # seconds between Tokens events
 ENCODER_POINTS = 8192  # surface points that the shape encoder reads
-
-
-def pick_device(name: str = "auto") -> torch.device:
-    """ "auto": CUDA, then Apple's MPS, then the CPU. Raises RequestError for a device this machine lacks."""
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        return torch.device(next(kind for kind, here in available.items() if here))
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = None
-    if device is None or not available.get(device.type):
-        here = ", ".join(kind for kind, there in available.items() if there)
-        raise RequestError("device", f"There is no device {name!r} here; use auto, or one of: {here}.")
-    return device
 
 
 class Pipeline:
@@ -194,9 +180,9 @@ class Pipeline:
         )
 
     def _encode(self, path: str | Path, seed: int) -> np.ndarray:
-        vertices, faces, face_rgb = mesh.load_mesh(path)
-        vertices = mesh.normalise(vertices, MESH_SIDE)
-        points = mesh.sample_surface(vertices, faces, ENCODER_POINTS, seed, face_rgb)
+        vertices, faces, face_rgb = scan.load_mesh(path)
+        vertices = scan.normalise(vertices)
+        points = scan.sample_surface(vertices, faces, ENCODER_POINTS, seed, face_rgb)
         points = torch.from_numpy(points[:, : 3 + self.config.shape.point_feats])
         with torch.inference_mode():
             return self._shape.encode(points[None].to(self.device))[0].cpu().numpy()

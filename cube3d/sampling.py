@@ -48,19 +48,25 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ (x >> 31 & 0x1FFFFFFFF)
 
 
-def bits(seed: Tensor, step: Tensor, vocab: int) -> Tensor:
-    """seed (B,), step (B,) int64 -> (B, vocab) int64, 64 random bits for each (seed, step, token)."""
-    stream = _mix(_mix(seed + _GAMMA) + (step + 1) * _GAMMA)[:, None]
-    return _mix(stream + torch.arange(1, vocab + 1, device=seed.device) * _GAMMA)
+def lanes(vocab: int, device: torch.device | str = "cpu") -> Tensor:
+    """(vocab,) int64: where each token stands in SplitMix64's sequence. A table, made once: computed inside a compiled
+    step, it would become an index expression, and those hold 32 bits.
+    """
+    return torch.arange(1, vocab + 1, device=device) * _GAMMA
 
 
-def noise(seed: Tensor, step: Tensor, vocab: int) -> Tensor:
-    """seed (B,), step (B,) int64 -> (B, vocab) float32, exponential with mean 1 and the same to the bit everywhere.
+def bits(seed: Tensor, step: Tensor, lane: Tensor) -> Tensor:
+    """seed (B,), step (B,) int64, lane (V,) of `lanes` -> (B, V) int64, 64 random bits for each (seed, step, token)."""
+    return _mix(_mix(_mix(seed + _GAMMA) + (step + 1) * _GAMMA)[:, None] + lane)
+
+
+def noise(seed: Tensor, step: Tensor, lane: Tensor) -> Tensor:
+    """seed (B,), step (B,) int64, lane (V,) -> (B, V) float32, exponential with mean 1, the same to the bit everywhere.
 
     An exponential is ln 2 times a geometric variable (trailing zeros of random bits) plus an exponential cut at ln 2
     (-ln(1 - z), z uniform in [0, 1/2)); the two are independent, and each needs integers alone.
     """
-    random = bits(seed, step, vocab)
+    random = bits(seed, step, lane)
     low = random & 0xFFFFFFFF | 1 << 32
     zeros = ((low & -low).float().view(torch.int32) >> 23).long() - 127  # a power of two: float32's exponent is exact
     z = random >> 32 & 0x1FFFFFFF
@@ -76,8 +82,10 @@ def draw(weight: Tensor, keep: Tensor, exponential: Tensor, top_p: Tensor) -> Te
     return race.masked_fill(~keep, -1.0).argmax(-1)
 
 
-def sample(logits: Tensor, guidance: Tensor, top_p: Tensor, seed: Tensor, step: Tensor, steps: int) -> Tensor:
+def sample(
+    logits: Tensor, guidance: Tensor, top_p: Tensor, seed: Tensor, step: Tensor, steps: int, lane: Tensor
+) -> Tensor:
     """logits (B, 2, V) float32, conditional then unconditional -> (B,) ids. `top_p` 0 means greedy."""
     guided = guide(logits[:, 0], logits[:, 1], guidance, step, steps)
     weight = (guided - guided.amax(-1, keepdim=True)).exp()
-    return draw(weight, nucleus(weight, top_p), noise(seed, step, logits.shape[-1]), top_p)
+    return draw(weight, nucleus(weight, top_p), noise(seed, step, lane), top_p)

@@ -7,7 +7,7 @@ from tiny import CODES, CONDITIONS, WIDTH, request, serve, tiny_gpt
 from cube3d.benchmark import compare_precision
 from cube3d.engine import Engine, Functions
 from cube3d.gpt import GPT
-from cube3d.sampling import noise
+from cube3d.sampling import lanes, noise
 
 pytestmark = [
     pytest.mark.gpu,
@@ -99,7 +99,7 @@ def test_float32_tokens_are_those_of_the_cpu():
 def test_noise_is_the_cpus_to_the_last_bit(compiled):
     seed, step = torch.tensor([0, 7, 2**32 - 1]), torch.tensor([0, 3, 1023])
     function = torch.compile(noise) if compiled else noise
-    assert torch.equal(function(seed.cuda(), step.cuda(), 16384).cpu(), noise(seed, step, 16384))
+    assert torch.equal(function(seed.cuda(), step.cuda(), lanes(16384, "cuda")).cpu(), noise(seed, step, lanes(16384)))
 
 
 def test_weights_are_stored_once(gpt, engine):

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import trimesh
 
+from cube3d.device import pick_device
 from cube3d.errors import CheckpointError, EmptySurface, MeshError, RequestError
-from cube3d.pipeline import Pipeline, pick_device
+from cube3d.pipeline import Pipeline
 from cube3d.records import Done, Request, Stage, Tokens
 
 SMALL = {"resolution": 64, "faces": 2000}

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from cube3d.sampling import bits, draw, guide, noise, nucleus, sample
+from cube3d.sampling import bits, draw, guide, lanes, noise, nucleus, sample
 
 WRAP = 2**64 - 1
 
@@ -18,7 +18,7 @@ def draws(logits, top_p, count, guidance=0.0):
     """`count` tokens from the same (V,) logits, one a seed."""
     both = torch.stack([logits, torch.zeros_like(logits)]).expand(count, 2, -1)
     settings = torch.full((count,), guidance), torch.full((count,), top_p)
-    return sample(both, *settings, torch.arange(count), torch.full((count,), 3), 10)
+    return sample(both, *settings, torch.arange(count), torch.full((count,), 3), 10, lanes(len(logits)))
 
 
 def test_guidance_falls_linearly_from_its_scale_to_nothing():
@@ -73,7 +73,7 @@ def split_mix(seed, step, token):
 
 @pytest.mark.parametrize(("seed", "step"), [(0, 0), (7, 3), (2**32 - 1, 1023)])
 def test_bits_are_split_mix(seed, step):
-    got = bits(one(seed, torch.long), one(step, torch.long), 16384)[0]
+    got = bits(one(seed, torch.long), one(step, torch.long), lanes(16384))[0]
     for token in (0, 1, 4095, 16383):
         assert int(got[token]) & WRAP == split_mix(seed, step, token)
 
@@ -87,20 +87,22 @@ PINNED = {
 
 @pytest.mark.parametrize(("seed", "step"), PINNED)
 def test_noise_is_pinned_to_the_last_bit(seed, step):
-    got = noise(one(seed, torch.long), one(step, torch.long), 4)[0].tolist()
+    got = noise(one(seed, torch.long), one(step, torch.long), lanes(4))[0].tolist()
     assert [value.hex() for value in got] == PINNED[seed, step]
 
 
 def test_noise_is_the_exponential_of_its_bits():
     seed, step = one(5, torch.long), one(6, torch.long)
-    for word, got in zip(bits(seed, step, 2000)[0].tolist(), noise(seed, step, 2000)[0].tolist(), strict=True):
+    for word, got in zip(
+        bits(seed, step, lanes(2000))[0].tolist(), noise(seed, step, lanes(2000))[0].tolist(), strict=True
+    ):
         zeros = (word & -word & 0xFFFFFFFF).bit_length() - 1
         z = ((word >> 32 & 0x1FFFFFFF) + 0.5) / 2**30
         assert got == pytest.approx(zeros * math.log(2) - math.log1p(-z), rel=2e-6)
 
 
 def test_noise_is_exponential():
-    values = noise(torch.arange(16), torch.arange(16), 4096).flatten().double().sort().values
+    values = noise(torch.arange(16), torch.arange(16), lanes(4096)).flatten().double().sort().values
     expected = (torch.arange(len(values)) + 0.5) / len(values)
     assert (-torch.expm1(-values) - expected).abs().max() < 1.7 / math.sqrt(len(values))  # Kolmogorov, p = 0.006
     assert values[0] > 0
@@ -108,7 +110,7 @@ def test_noise_is_exponential():
 
 def test_seed_step_and_token_each_change_the_noise():
     seeds, steps = torch.meshgrid(torch.arange(8), torch.arange(8), indexing="ij")
-    values = noise(seeds.flatten(), steps.flatten(), 64)
+    values = noise(seeds.flatten(), steps.flatten(), lanes(64))
     assert values.unique().numel() == values.numel()
 
 
