@@ -103,7 +103,8 @@ def run(model: str, random_weights: bool = False, device: str = "auto") -> dict[
     dtype = torch.bfloat16 if cuda else torch.float32
     if random_weights:
         if model not in NAMED:
-            raise RequestError("model", f"Random weights need a shape known by name: {', '.join(NAMED)}.")
+            message = f"There is no shape named {model!r}; with random weights choose one of {', '.join(NAMED)}."
+            raise RequestError("model", message)
         config, gpt = NAMED[model], checkpoint.random_weights(NAMED[model], place, dtype)[0]
     else:
         folder, config = checkpoint.resolve(model)

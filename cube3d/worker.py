@@ -6,6 +6,7 @@ hold up another's tokens for longer than a stage, and a stopped job ends at its 
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable, Generator, Iterator
 from queue import Empty, SimpleQueue
@@ -64,6 +65,7 @@ class Worker:
         self._jobs: list[Job] = []
         self._thread = threading.Thread(target=self._run, name="cube3d-device", daemon=True)
         self._thread.start()
+        atexit.register(self.close)  # an interpreter that ends under a thread inside torch aborts
 
     def stream(self, make: Callable[[Job], Work]) -> Events:
         """Hand in a job (`make` gets it, to emit with); iterate over its events."""
@@ -77,6 +79,7 @@ class Worker:
 
     def close(self) -> None:
         """Cancel every job and end the thread."""
+        atexit.unregister(self.close)
         self._arrivals.put(None)
         self._thread.join()
 
