@@ -1,15 +1,13 @@
-"""Launches the page: `python app.py`.
+"""Launches the page: `python app.py`, which is `python -m cube3d serve` without options.
 
-CUBE3D_MODEL names the model (default: the bundled "mini"), CUBE3D_RESULTS the folder for results; gradio itself reads
-GRADIO_SERVER_NAME and GRADIO_SERVER_PORT (default: 127.0.0.1 and the first free port from 7860).
+CUBE3D_MODEL names the model (default: the bundled "mini"), CUBE3D_RESULTS the folder for finished objects (default: the
+user's cache), GRADIO_SERVER_NAME and GRADIO_SERVER_PORT the address (default: 127.0.0.1, first free port from 7860).
 """
 
 import os
+import sys
 
-from cube3d import Pipeline
-from cube3d.page import serve
-from cube3d.store import Store, default_root
+from cube3d.__main__ import main
 
 if __name__ == "__main__":
-    pipeline = Pipeline.load(os.environ.get("CUBE3D_MODEL", "mini"))
-    serve(pipeline, Store(os.environ.get("CUBE3D_RESULTS") or default_root()))
+    sys.exit(main(["serve", "--model", os.environ.get("CUBE3D_MODEL", "mini")]))

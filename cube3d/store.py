@@ -36,7 +36,9 @@ log = logging.getLogger(__name__)
 
 
 def default_root() -> Path:
-    """Where results go when nobody says otherwise: the user's cache folder."""
+    """Where results go when nobody says otherwise: CUBE3D_RESULTS, or the user's cache."""
+    if named := os.environ.get("CUBE3D_RESULTS"):
+        return Path(named)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "cube3d" / "results"
 

@@ -91,7 +91,7 @@ def client(url):
 def test_snapshots_come_at_each_stage_and_end_with_the_result():
     made = finished(Request("a cup"), FakePipeline().info)
     events = [Queued(2), Queued(1), Stage("text"), Tokens(1, 4, 2.0), Tokens(2, 4, 2.0), Stage("mesh"), Done(made)]
-    *steps, last = progress.follow(events, period=60)
+    *steps, last = progress.follow(events, 4, period=60)
     assert last is made
     assert [step.message for step in steps] == [
         strings.WAITING,
@@ -105,7 +105,7 @@ def test_snapshots_come_at_each_stage_and_end_with_the_result():
 
 def test_a_thousand_tokens_make_a_handful_of_snapshots():
     events = (time.sleep(0.0004) or Tokens(done, 1000, 100.0) for done in range(1, 1001))
-    steps = list(progress.follow(events))
+    steps = list(progress.follow(events, 1000))
     assert 3 <= len(steps) <= 40
     assert steps[-1].left == pytest.approx((1000 - steps[-1].done) / 100)
 
@@ -258,8 +258,14 @@ def test_cancel_stops_within_a_few_tokens_and_only_that_visitor(store):
     assert ends["second"][3] is not None
 
 
-def test_a_stop_does_not_outlive_its_run(handlers):
+def test_cancel_reaches_a_run_that_still_waits_but_not_the_next_one(handlers, pipeline):
+    handlers.begin(Visitor())
     handlers.cancel(Visitor())
+    assert [step[1] for step in handlers.run(*settings(), Visitor())] == [views.note(strings.STOPPED)]
+    assert pipeline.requests == []
+    assert handlers.refused(Visitor())[2] == views.note(strings.STOPPED)
+    assert handlers.refused(Visitor("other"))[2] == views.note(strings.BUSY, "error")
+    handlers.begin(Visitor())
     *_, last = handlers.run(*settings(), Visitor())
     assert last[3] is not None
 
@@ -373,6 +379,17 @@ def test_downloads_are_served_in_every_format_under_a_readable_name(pipeline, st
             assert answer.content == stored.path(format).read_bytes()
         for path in ("results/unknown-result/glb", f"results/{stored.id}/exe", f"results/{stored.id}/..%2fresult.json"):
             assert httpx.get(url + path).status_code == 404
+
+
+def test_health_answers_while_an_object_is_made(store):
+    pipeline = FakePipeline(tokens=100, pause=0.02)
+    with launched(pipeline, store) as url, client(url) as connected:
+        job = connected.submit(prompt="a chair", api_name="/generate")
+        while not pipeline.steps:
+            time.sleep(0.01)
+        assert httpx.get(f"{url}health").text == "ok"
+        assert pipeline.open == 1
+        job.cancel()
 
 
 def test_files_outside_the_store_are_refused(pipeline, store, tmp_path):

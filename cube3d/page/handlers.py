@@ -61,16 +61,23 @@ def _in_plain_words() -> Iterator[None]:
 
 
 class Handlers:
-    """The page's behaviour over one pipeline and one store. Holds nothing of a visitor but the stream that runs."""
+    """The page's behaviour over one pipeline and one store. Of a visitor it holds the stream that runs, no more."""
 
     def __init__(self, pipeline: Pipeline, store: Store) -> None:
         self._pipeline = pipeline
         self._store = store
         self._streams: weakref.WeakValueDictionary[str, Stream] = weakref.WeakValueDictionary()  # by visitor
+        self._cancelled: set[str] = set()  # visitors who pressed Cancel after their last Generate
 
-    def begin(self) -> tuple[Any, ...]:
+    def begin(self, visitor: gr.Request) -> tuple[Any, ...]:
         """Generate was pressed -> generate button, cancel button, note, overlay."""
-        return gr.update(interactive=False), gr.update(visible=True), "", views.progress(Progress())
+        self._cancelled.discard(visitor.session_hash)
+        return (
+            gr.update(interactive=False),
+            gr.update(visible=True),
+            "",
+            views.progress(Progress(total=self._pipeline.info.tokens)),
+        )
 
     def run(
         self,
@@ -93,6 +100,9 @@ class Handlers:
         The mesh is not among the outputs: a viewer that first gets its file from the last message of a generator stays
         blank (gradio 6.31), so `deliver` hands it over in an event of its own.
         """
+        if visitor.session_hash in self._cancelled:  # while it waited in gradio's queue
+            yield KEEP, views.note(strings.STOPPED), "", None
+            return
         try:
             with _in_plain_words():
                 request = Request(
@@ -136,14 +146,26 @@ class Handlers:
         """A run is over, whatever its end -> generate button, cancel button."""
         return gr.update(interactive=True), gr.update(visible=False)
 
+    def refused(self, visitor: gr.Request) -> tuple[Any, ...]:
+        """A run ended in gradio's queue: full, or left by Cancel -> generate button, cancel button, note, overlay."""
+        cancelled = visitor.session_hash in self._cancelled
+        note = views.note(strings.STOPPED) if cancelled else views.note(strings.BUSY, "error")
+        return *self.idle(), note, ""
+
     def cancel(self, visitor: gr.Request) -> tuple[Any, ...]:
         """Cancel was pressed -> generate button, cancel button, note, overlay."""
-        self.leave(visitor)
+        self._cancelled.add(visitor.session_hash)
+        self._close(visitor)
         return *self.idle(), views.note(strings.STOPPED), ""
 
     def leave(self, visitor: gr.Request) -> None:
-        """Stop what runs for this visitor: at once, where closing the handler waits for its next snapshot."""
-        if stream := self._streams.get(visitor.session_hash or ""):
+        """The page was closed or reloaded."""
+        self._close(visitor)
+        self._cancelled.discard(visitor.session_hash)
+
+    def _close(self, visitor: gr.Request) -> None:
+        """Stop what runs for a visitor: at once, where closing the handler waits for its next snapshot."""
+        if stream := self._streams.get(visitor.session_hash):
             stream.close()
 
     def notices(self, prompt: str) -> str:
@@ -183,8 +205,8 @@ class Handlers:
         """Snapshots of a running request, then its stored result. Closing it frees the request's slot."""
         with _in_plain_words(), closing(self._pipeline.stream(request)) as stream:
             if visitor is not None:
-                self._streams[visitor.session_hash or ""] = stream
-            for step in follow(stream):
+                self._streams[visitor.session_hash] = stream
+            for step in follow(stream, self._pipeline.info.tokens):
                 yield self._store.save(step) if isinstance(step, Result) else step
 
 

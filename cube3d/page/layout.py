@@ -110,7 +110,9 @@ def build_page(pipeline: Pipeline, store: Store) -> gr.Blocks:
         running.success(handlers.deliver, result, [viewer, card, note, overlay], **light).then(
             handlers.idle, outputs=[generate, cancel], **light
         )
-        cancel.click(handlers.cancel, outputs=[generate, cancel, note, overlay], cancels=running, **light)
+        running.failure(handlers.refused, outputs=[generate, cancel, note, overlay], **light)
+        stopped = cancel.click(handlers.cancel, outputs=[generate, cancel, note, overlay], **light)
+        stopped.then(None, cancels=running)  # for a run that gradio's queue still holds
         page.unload(handlers.leave)
 
         page.load(None, js="() => null", outputs=seed)  # an empty gr.Number starts as 0 otherwise
@@ -134,7 +136,7 @@ def launch_options(store: Store) -> dict[str, object]:
         "js": theme.JS.read_text(encoding="utf-8"),
         "favicon_path": theme.ICON,
         "footer_links": ["api"],
-        "app_kwargs": {"routes": routes.downloads(store)},
+        "app_kwargs": {"routes": routes.routes(store)},
         "max_file_size": "1mb",
         "run_history": False,
         "enable_monitoring": False,

@@ -19,4 +19,14 @@
     canvas.setAttribute("aria-label", document.querySelector("#viewer label").innerText.trim());
     canvas.setAttribute("aria-describedby", "summary");
   }).observe(document.body, { childList: true, subtree: true });
+
+  // Seconds go on between the server's messages, which a long stage does not send.
+  setInterval(() => {
+    for (const clock of document.querySelectorAll(".elapsed")) {
+      const now = performance.now();
+      if (clock.sent !== clock.dataset.seconds) [clock.sent, clock.since] = [clock.dataset.seconds, now];
+      const seconds = Number(clock.sent) + (now - clock.since) / 1000;
+      clock.textContent = clock.textContent.replace(/[\d.]+/, seconds.toFixed(1));
+    }
+  }, 100);
 }

@@ -53,13 +53,13 @@ class Progress:
         return {**asdict(self), "rate": round(self.rate, 2), "seconds": round(self.seconds, 2), "message": self.message}
 
 
-def follow(events: Iterable[Event], period: float = PERIOD) -> Iterator[Progress | Result]:
+def follow(events: Iterable[Event], total: int, period: float = PERIOD) -> Iterator[Progress | Result]:
     """Snapshots at each change of stage and every `period` seconds in between, then the result.
 
-    Events that end without a result, as those of a stopped request do, give none.
+    `total` tokens are to come. Events that end without a result, as those of a stopped request do, give none.
     """
     start = shown = time.monotonic()
-    progress = Progress()
+    progress = Progress(total=total)
     yield progress
     for event in events:
         if isinstance(event, Done):

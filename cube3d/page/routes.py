@@ -1,4 +1,4 @@
-"""A link to a stored result becomes its file in the format asked for. Knows the store and HTTP; no components."""
+"""Addresses beside the page: a link to a stored result -> its file. Knows the store and HTTP; no components."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MEDIA_TYPES = {
 
 
 def link(id: str, format: str) -> str:
-    """Where `downloads` serves a result, relative to the page."""
+    """Where a result is served in `format`, relative to the page."""
     return f"results/{id}/{format}"
 
 
-def downloads(store: Store) -> list[BaseRoute]:
-    """The routes that serve stored results; a format is written when first asked for."""
+def routes(store: Store) -> list[BaseRoute]:
+    """`/results/<id>/<format>`, written when first asked for, and `/health`, which answers while objects are made."""
 
     def download(request: Request) -> Response:
         format = request.path_params["format"]
@@ -37,4 +37,7 @@ def downloads(store: Store) -> list[BaseRoute]:
             return PlainTextResponse(strings.GONE, status_code=404)
         return FileResponse(path, media_type=MEDIA_TYPES[format], filename=path.name)
 
-    return [Route("/" + link("{id}", "{format}"), download)]
+    def health(request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    return [Route("/" + link("{id}", "{format}"), download), Route("/health", health)]

@@ -67,6 +67,7 @@ ELAPSED_SHORT = "{milliseconds:.0f} ms"
 
 DONE = "Done in {seconds:.1f} s."
 STOPPED = "Stopped."
+BUSY = "Too many requests are waiting, or the connection was lost; try again in a minute."
 GONE = "This object is no longer stored; generate it again with the seed shown."
 UNEXPECTED = "Something went wrong on our side; try again, and quote request {id} if it happens twice."
 

@@ -10,7 +10,6 @@ from ..store import Stored
 from . import routes, strings
 from .progress import Progress
 
-COLUMNS = 32  # of the token mosaic
 CUBE = (
     '<svg class="{classes}" viewBox="0 0 64 64" role="img" aria-label="{label}">'
     '<path class="top" d="M32 4 58 18 32 32 6 18Z"/><path class="left" d="M6 18 32 32V60L6 46Z"/>'
@@ -36,23 +35,29 @@ def empty() -> str:
 def progress(step: Progress) -> str:
     """The overlay of a running request: the tokens so far as a mosaic, the stage, and the numbers."""
     numbers = []
-    if step.stage == "tokens" and step.total:
+    if step.stage == "tokens":
         numbers.append(strings.TOKENS.format(done=step.done, total=step.total))
         if step.left is not None:
             numbers += [strings.RATE.format(rate=step.rate), strings.LEFT.format(left=math.ceil(step.left))]
-    numbers.append(strings.ELAPSED.format(seconds=step.seconds))
     spans = "".join(f"<span>{number}</span>" for number in numbers)
-    return f'<div class="running">{_mosaic(step)}<h2>{escape(step.message)}</h2><p class="numbers">{spans}</p></div>'
+    elapsed = strings.ELAPSED.format(seconds=step.seconds)
+    clock = f'<span class="elapsed" data-seconds="{step.seconds:.2f}">{elapsed}</span>'
+    pace = "counting" if step.stage == "tokens" else "waiting"
+    return (
+        f'<div class="running {pace}">{_mosaic(step)}<h2>{escape(step.message)}</h2>'
+        f'<p class="numbers">{spans}{clock}</p></div>'
+    )
 
 
 def _mosaic(step: Progress) -> str:
-    total = step.total or COLUMNS * 8
-    rows = math.ceil(total / COLUMNS)
-    full, part = divmod(step.done, COLUMNS)
+    total = max(step.total, 1)
+    columns = 2 ** math.ceil(math.log2(total) / 2)
+    rows = math.ceil(total / columns)
+    full, part = divmod(step.done, columns)
     return (
         f'<div class="mosaic" role="progressbar" aria-label="{strings.STAGES["tokens"]}" aria-valuemin="0" '
-        f'aria-valuemax="{total}" aria-valuenow="{step.done}" style="--rows:{rows};--full:{full};--part:{part}">'
-        "<i></i><b></b></div>"
+        f'aria-valuemax="{total}" aria-valuenow="{step.done}" '
+        f'style="--columns:{columns};--rows:{rows};--full:{full};--part:{part}"><i></i><b></b></div>'
     )
 
 

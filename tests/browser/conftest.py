@@ -1,6 +1,8 @@
 """A real headless browser, and a page over a fake pipeline for it to visit."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from fakes import FakePipeline
@@ -25,6 +27,7 @@ HARMLESS = (
     "WebGPU",  # the viewer tries it before it settles for WebGL
     "AbortError",  # of gradio's connections, when the page is left
     "Connection errored out",
+    "503",  # the queue is full
 )
 
 
@@ -38,32 +41,48 @@ def browser():
         browser.close()
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """(url, pipeline, store) of a running page."""
-    pipeline, store = FakePipeline(), Store(tmp_path_factory.mktemp("site") / "results")
+@contextmanager
+def launched(pipeline: FakePipeline, store: Store) -> Iterator[str]:
     page = layout.build_page(pipeline, store)
     options = layout.launch_options(store)
     _, url, _ = page.launch(**options, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
-    yield url, pipeline, store
+    yield url
     page.close(verbose=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """(url, pipeline) of a running page."""
+    pipeline = FakePipeline()
+    with launched(pipeline, Store(tmp_path_factory.mktemp("site") / "results")) as url:
+        yield url, pipeline
 
 
 @pytest.fixture
 def pipeline(site):
     """The page's pipeline, as new."""
-    _, pipeline, _ = site
+    _, pipeline = site
     pipeline.__init__(tokens=40, pause=0.01)
     return pipeline
 
 
 @pytest.fixture
+def crowded(browser, monkeypatch, tmp_path):
+    """(url, pipeline) of a page that serves one request at a time and lets one more wait."""
+    monkeypatch.setattr(layout, "RUNNING", 1)
+    monkeypatch.setattr(layout, "WAITING", 1)
+    pipeline = FakePipeline(tokens=400, pause=0.02)
+    with launched(pipeline, Store(tmp_path / "results")) as url:
+        yield url, pipeline
+
+
+@pytest.fixture
 def visit(browser, site, pipeline):
     """Opens the page as a new visitor; at the end no visit may have asked outside or met an error in its console."""
-    url, *_ = site
+    home, _ = site
     contexts, foreign, errors = [], [], []
 
-    def open_page(width=1280, height=860, **options) -> Page:
+    def open_page(width=1280, height=860, url=home, **options) -> Page:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()

@@ -1,5 +1,6 @@
 """The page as a visitor meets it, in headless chromium over a fake pipeline."""
 
+import re
 import time
 
 import pytest
@@ -76,6 +77,16 @@ def test_tokens_and_stages_are_shown_while_it_runs(visit, pipeline):
     finish(page)
     expect(page.locator("#overlay")).to_have_text("")
     expect(page.get_by_role("button", name=strings.GENERATE)).to_be_enabled()
+
+
+def test_seconds_go_on_through_a_long_silence(visit, pipeline):
+    pipeline.__init__(tokens=3, pause=1.5)
+    page = visit()
+    generate(page)
+    clock = page.locator(".elapsed")
+    expect(clock).to_have_text(re.compile(r"^0\.[5-9] s$"))
+    expect(clock).to_have_text(re.compile(r"^1\.[0-4] s$"))
+    page.keyboard.press("Escape")
 
 
 def test_cancel_stops_the_tokens_and_leaves_the_page_ready(visit, pipeline):
@@ -188,6 +199,11 @@ def test_the_mesh_is_fetched_once_and_stays_while_the_next_one_runs(visit, pipel
     expect(page.locator("#note")).to_have_text(strings.STOPPED)
     assert coloured(page) > 0.05
     assert len(fetched) == 1
+    pipeline.__init__(tokens=20, pause=0.01)
+    generate(page)
+    finish(page)
+    wait_until(lambda: len(fetched) == 2)
+    wait_until_drawn(page)
 
 
 def test_keys_generate_and_cancel(visit, pipeline):
@@ -246,3 +262,22 @@ def test_two_visitors_get_their_own_objects(visit, pipeline):
         finish(page)
         expect(page.locator("#card h2")).to_have_text(prompt)
         wait_until_drawn(page)
+
+
+def test_a_visitor_too_many_is_told_so_and_one_in_the_queue_can_leave_it(visit, crowded):
+    url, pipeline = crowded
+    first, second, third = (visit(url=url) for _ in range(3))
+    generate(first)
+    wait_until(lambda: pipeline.steps)
+    with second.expect_response("**/queue/join*"):
+        generate(second)
+    expect(second.locator("#overlay")).to_contain_text(strings.WAITING)
+    generate(third)
+    expect(third.get_by_role("alert")).to_have_text(strings.BUSY)
+    expect(third.locator("#overlay")).to_have_text("")
+    expect(third.get_by_role("button", name=strings.GENERATE)).to_be_enabled()
+    second.get_by_role("button", name=strings.CANCEL).click()
+    expect(second.locator("#note")).to_have_text(strings.STOPPED)
+    first.get_by_role("button", name=strings.CANCEL).click()
+    expect(first.locator("#note")).to_have_text(strings.STOPPED)
+    assert len(pipeline.requests) == 1
