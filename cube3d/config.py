@@ -79,6 +79,7 @@ class ModelConfig:
     shape: ShapeConfig
     text_encoder: str = "clip"  # or "minilm"
     licence: str = "unknown; see where the weights came from"
+    previews: bool = False  # trained so that a prefix of the tokens decodes to a coarse shape
 
     @property
     def text_length(self) -> int:
@@ -121,7 +122,7 @@ MINI_SHAPE = ShapeConfig(
 )
 
 NAMED = {
-    "mini": ModelConfig("mini", MINI_GPT, MINI_SHAPE, "minilm", "Apache-2.0 (trained on CC0 shapes)"),
+    "mini": ModelConfig("mini", MINI_GPT, MINI_SHAPE, "minilm", "Apache-2.0 (trained on CC0 shapes)", previews=True),
     "Roblox/cube3d-v0.1": ModelConfig(
         "Roblox/cube3d-v0.1",
         GPTConfig(),
@@ -187,7 +188,7 @@ def from_json(data: dict[str, Any], name: str) -> ModelConfig:
     text = data.get("text_encoder", "clip")
     if not isinstance(text, str) or text not in TEXT_LENGTHS:
         raise CheckpointError(f"config.json: unknown text_encoder {text!r}; known are {', '.join(TEXT_LENGTHS)}.")
-    config = ModelConfig(data.get("name", name), gpt, shape, text)
+    config = ModelConfig(data.get("name", name), gpt, shape, text, previews=data.get("previews") is True)
     return replace(config, licence=data["licence"]) if "licence" in data else config
 
 
@@ -197,6 +198,7 @@ def to_json(config: ModelConfig) -> dict[str, Any]:
         "name": config.name,
         "licence": config.licence,
         "text_encoder": config.text_encoder,
+        "previews": config.previews,
         "gpt_model": asdict(config.gpt),
         "shape_model": asdict(config.shape),
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,16 +19,18 @@ from . import checkpoint, export, field, mesh, scan, surface
 from .config import ModelConfig
 from .device import pick_device
 from .engine import Engine
-from .errors import RequestError
+from .errors import EmptySurface, RequestError
 from .gpt import GPT, box_extent
-from .records import Done, Event, ModelInfo, Queued, Request, Result, Stage, Timings, Tokens
+from .records import Done, Event, Mesh, ModelInfo, Preview, Queued, Request, Result, Stage, Timings, Tokens
 from .shape import ShapeTokenizer
 from .text import TextEncoder, load_text
 from .version import VERSION
-from .worker import Events, Job, Work, Worker
+from .worker import Events, Job, Variants, Work, Worker
 
 STEPS_A_TURN = 4  # tokens between looks at new, stopped and finished requests
 SNAPSHOT = 0.1  # seconds between Tokens events
+PREVIEWS = (0.125, 0.25, 0.5)  # of the tokens: where a coarse mesh is sent, if asked for
+PREVIEW_RESOLUTION = 64
 ENCODER_POINTS = 8192  # surface points that the shape encoder reads
 
 
@@ -47,7 +49,7 @@ class Pipeline:
     ) -> None:
         self.config, self.device = config, device
         self.steps = config.shape.num_encoder_latents
-        self.info = ModelInfo(config.name, digest, config.licence, self.steps)
+        self.info = ModelInfo(config.name, digest, config.licence, self.steps, config.shape.num_codes, config.previews)
         self._text, self._gpt, self._shape = text, gpt, shape
         self._engine = Engine(gpt, self.steps, device, slots=slots, conditions=config.conditions)
         self._worker = Worker(between=lambda: self._engine.step(STEPS_A_TURN))
@@ -75,9 +77,23 @@ class Pipeline:
         """Serve one request. Raises CubeError."""
         return _last(self.stream(request))
 
-    def stream(self, request: Request) -> Events:
-        """Serve one request as events: Queued, Stage, Tokens, ..., Done. Closing the iterator stops the request."""
-        return self._worker.stream(lambda job: self._generate(job, request))
+    def stream(self, request: Request, prefix: Sequence[int] | None = None, previews: bool = False) -> Events:
+        """Serve one request as events: Queued, Stage, Tokens, ..., Done. Closing the iterator stops the request.
+
+        prefix: token ids that the object begins with, as those of another object; fewer than N.
+        previews: send coarse meshes while the tokens arrive, if `info.previews`. Raises RequestError.
+        """
+        kept = self._prefix(prefix)
+        return self._worker.stream(lambda job: self._generate(job, request, kept, previews))
+
+    def stream_all(
+        self, requests: Sequence[Request], prefix: Sequence[int] | None = None, previews: bool = False
+    ) -> Variants:
+        """Serve several requests in one batch as Variant(index, event); each ends with Done or Failed."""
+        kept = self._prefix(prefix)
+        return self._worker.stream_all(
+            [lambda job, request=request: self._generate(job, request, kept, previews) for request in requests]
+        )
 
     def tokenize(self, path: str | Path, seed: int = 0) -> np.ndarray:
         """A mesh file (GLB, OBJ, STL, PLY) -> its (N,) token ids. Raises MeshError."""
@@ -88,14 +104,13 @@ class Pipeline:
 
         Raises RequestError if the tokens are not this model's.
         """
-        ids = np.asarray(tokens)
-        codes = self.config.shape.num_codes
-        if ids.ndim != 1 or not 0 < ids.size <= self.steps or ids.dtype.kind not in "iu":
-            raise RequestError("tokens", f"Give 1 to {self.steps} token ids in one list.")
-        if ids.min() < 0 or ids.max() >= codes:
-            raise RequestError("tokens", f"{self.info.name} has token ids from 0 to {codes - 1} only.")
-        clock = _Clock()
-        return _last(self._worker.stream(lambda job: self._shape_up(job, request, torch.from_numpy(ids).long(), clock)))
+        ids = self._ids("tokens", tokens, self.steps)
+        return _last(self._worker.stream(lambda job: self._shape_up(job, request, ids, _Clock())))
+
+    def count(self, prompt: str) -> tuple[int, int, str]:
+        """How many pieces of the prompt the text encoder reads, how many it has room for, and what would be cut."""
+        used, cut = self._text.count(prompt)
+        return used, self._text.length - 2, cut  # two places hold its begin and its end
 
     def notices(self, prompt: str) -> list[str]:
         """What the text encoder would cut from a prompt, or cannot read in it, as sentences."""
@@ -108,9 +123,20 @@ class Pipeline:
             notices.append(f"{self.info.name} cannot read “{' '.join(unknown)}” and goes on without it.")
         return notices
 
+    def _prefix(self, tokens: Sequence[int] | None) -> torch.Tensor | None:
+        return None if tokens is None or not len(tokens) else self._ids("prefix", tokens, self.steps - 1)
+
+    def _ids(self, what: str, tokens: Sequence[int] | np.ndarray, most: int) -> torch.Tensor:
+        ids, codes = np.asarray(tokens), self.info.codes
+        if ids.ndim != 1 or not 0 < ids.size <= most or ids.dtype.kind not in "iu":
+            raise RequestError(what, f"Give 1 to {most} token ids in one list.")
+        if ids.min() < 0 or ids.max() >= codes:
+            raise RequestError(what, f"{self.info.name} has token ids from 0 to {codes - 1} only.")
+        return torch.from_numpy(ids).long()
+
     # The flow, on the device's thread
 
-    def _generate(self, job: Job, request: Request) -> Work:
+    def _generate(self, job: Job, request: Request, prefix: torch.Tensor | None, previews: bool) -> Work:
         ahead = None
         while not self._engine.free_slots:
             if ahead != (ahead := self._worker.place(job)):
@@ -120,9 +146,9 @@ class Pipeline:
         with clock("text", job):
             cond, uncond = self._condition(request)
         with clock("tokens", job):
-            slot = self._engine.admit(cond, uncond, request.guidance, request.top_p, request.seed)
+            slot = self._engine.admit(cond, uncond, request.guidance, request.top_p, request.seed, prefix)
             try:
-                yield from self._await_tokens(job, slot)
+                yield from self._await_tokens(job, slot, PREVIEWS if previews and self.info.previews else ())
                 tokens = self._engine.tokens(slot)
             finally:
                 self._engine.release(slot)
@@ -137,15 +163,31 @@ class Pipeline:
         with torch.inference_mode():
             return tuple(self._gpt.condition(embeds, box.to(embeds.device)))
 
-    def _await_tokens(self, job: Job, slot: int) -> Work:
+    def _await_tokens(self, job: Job, slot: int, previews: tuple[float, ...]) -> Work:
         began = said = time.perf_counter()
+        first = self._engine.done(slot)
+        due = [share for share in previews if share * self.steps > first]
         while (done := self._engine.done(slot)) < self.steps:
             now = time.perf_counter()
-            if done and now - said >= SNAPSHOT:
-                job.emit(Tokens(done, self.steps, done / (now - began)))
+            if done > first and now - said >= SNAPSHOT:
+                job.emit(Tokens(done, self.steps, (done - first) / (now - began)))
                 said = now
+            if due and done >= due[0] * self.steps:
+                due.pop(0)
+                self._preview(job, self._engine.tokens(slot))
             yield
-        job.emit(Tokens(self.steps, self.steps, self.steps / (time.perf_counter() - began)))
+        rate = (self.steps - first) / (time.perf_counter() - began)
+        job.emit(Tokens(self.steps, self.steps, rate))
+
+    def _preview(self, job: Job, tokens: torch.Tensor) -> None:
+        with torch.inference_mode():
+            latents = self._shape.decode(tokens[None].to(self.device))
+        try:
+            vertices, faces = surface.extract(field.sample_field(self._shape, latents, PREVIEW_RESOLUTION))
+        except EmptySurface:
+            return  # too few tokens to be anything yet
+        normals = mesh.vertex_normals(vertices, faces)
+        job.emit(Preview(len(tokens), Mesh(vertices, faces, normals, field.colours(self._shape, latents, vertices))))
 
     def _shape_up(self, job: Job, request: Request, tokens: torch.Tensor, clock: _Clock) -> Work:
         with clock("latents", job), torch.inference_mode():

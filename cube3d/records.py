@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import RequestError
+from .errors import CubeError, RequestError
 
 MAX_PROMPT = 2_000
 MAX_SEED = 2**32 - 1
@@ -187,7 +187,9 @@ class ModelInfo:
     name: str
     digest: str  # first 16 hex digits of the SHA-256 over the weight files
     licence: str
-    tokens: int
+    tokens: int  # of an object
+    codes: int = 0  # token ids are below this
+    previews: bool = False  # a prefix of the tokens decodes to a coarse shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,4 +270,19 @@ class Done:
     result: Result
 
 
-Event = Queued | Stage | Tokens | Preview | Done
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The last event of one of several requests that could not be finished."""
+
+    error: CubeError
+
+
+Event = Queued | Stage | Tokens | Preview | Done | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """An event of the `index`-th of several requests."""
+
+    index: int
+    event: Event

@@ -8,52 +8,73 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from queue import Empty, SimpleQueue
 
-from .errors import Cancelled
-from .records import Event
+from .errors import Cancelled, CubeError
+from .records import Event, Failed, Variant
 
 Work = Generator[None, None, None]
+Inbox = SimpleQueue[tuple[int, Event | Exception | None]]  # a job's last message is an error or None
 
 
 class Job:
-    """One caller's work and the events it has sent; `emit` is called by the work, on the worker's thread."""
+    """One caller's work. `emit` is for the work, on the worker's thread; what it sends is marked with `index`."""
 
-    def __init__(self, make: Callable[[Job], Work]) -> None:
-        self.inbox: SimpleQueue[Event | Exception | None] = SimpleQueue()  # an error or None comes last
+    def __init__(self, make: Callable[[Job], Work], inbox: Inbox, index: int = 0) -> None:
+        self._inbox, self._index = inbox, index
         self.cancelled = threading.Event()
         self.work = make(self)
 
     def emit(self, event: Event) -> None:
-        self.inbox.put(event)
+        self._inbox.put((self._index, event))
 
     def end(self, error: Exception | None = None) -> None:
-        self.inbox.put(error)
+        self._inbox.put((self._index, error))
 
 
 class Events(Iterator[Event]):
     """What a job emits until it ends, or raises what the job raised. Closing or dropping it stops the job."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._over = False
+    def __init__(self, jobs: Sequence[Job], inbox: Inbox) -> None:
+        self._jobs, self._inbox = jobs, inbox
+        self._running = len(jobs)
 
     def __next__(self) -> Event:
-        if self._over:
+        if not self._running:
             raise StopIteration
-        event = self._job.inbox.get()
+        _, event = self._inbox.get()
         if event is None or isinstance(event, Exception):
-            self._over = True
+            self._running = 0
             raise event or StopIteration
         return event
 
     def close(self) -> None:
-        self._over = True
-        self._job.cancelled.set()
+        """Stop the jobs, from any thread; who waits for the next event learns that there is none."""
+        for job in self._jobs:
+            job.cancelled.set()
 
     def __del__(self) -> None:
         self.close()
+
+
+class Variants(Events):
+    """What several jobs emit, each event with its job's index; one that fails says so and the others go on."""
+
+    def __next__(self) -> Variant:
+        while self._running:
+            index, event = self._inbox.get()
+            if event is None:
+                self._running -= 1
+            elif isinstance(event, CubeError):
+                self._running -= 1
+                return Variant(index, Failed(event))
+            elif isinstance(event, Exception):
+                self._running = 0
+                raise event
+            else:
+                return Variant(index, event)
+        raise StopIteration
 
 
 class Worker:
@@ -69,9 +90,18 @@ class Worker:
 
     def stream(self, make: Callable[[Job], Work]) -> Events:
         """Hand in a job (`make` gets it, to emit with); iterate over its events."""
-        job = Job(make)
-        self._arrivals.put(job)
-        return Events(job)
+        inbox: Inbox = SimpleQueue()
+        return Events(self._hand_in([Job(make, inbox)]), inbox)
+
+    def stream_all(self, makes: Sequence[Callable[[Job], Work]]) -> Variants:
+        """Hand in several jobs at once; iterate over the events of all."""
+        inbox: Inbox = SimpleQueue()
+        return Variants(self._hand_in([Job(make, inbox, index) for index, make in enumerate(makes)]), inbox)
+
+    def _hand_in(self, jobs: list[Job]) -> list[Job]:
+        for job in jobs:
+            self._arrivals.put(job)
+        return jobs
 
     def place(self, job: Job) -> int:
         """How many jobs arrived before `job` and are not finished. For use on the worker's thread."""

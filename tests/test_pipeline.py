@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import trimesh
 
+from cube3d import field
 from cube3d.device import pick_device
 from cube3d.errors import CheckpointError, EmptySurface, MeshError, RequestError
 from cube3d.pipeline import Pipeline
-from cube3d.records import Done, Request, Stage, Tokens
+from cube3d.records import Done, Failed, Preview, Request, Stage, Tokens
 
 SMALL = {"resolution": 64, "faces": 2000}
 
@@ -119,6 +120,50 @@ def test_a_mesh_survives_tokens_and_back(mini: Pipeline, tmp_path: Path) -> None
 def test_a_prefix_of_the_tokens_decodes_too(mini: Pipeline) -> None:
     tokens = mini.generate(Request("a barrel", seed=2, **SMALL)).tokens
     assert mini.reconstruct(tokens[:32], Request("prefix", seed=0, **SMALL)).report.faces > 100
+
+
+def test_previews_come_while_tokens_arrive_and_change_nothing(mini: Pipeline) -> None:
+    request = Request("a red mushroom", seed=1, **SMALL)
+    events = list(mini.stream(request, previews=True))
+    previews = [event for event in events if isinstance(event, Preview)]
+    assert previews and previews[-1].done < mini.steps
+    assert all(len(preview.mesh.faces) and preview.mesh.colors is not None for preview in previews)
+    assert events[-1].result.glb == mini.generate(request).glb
+
+
+def test_a_prefix_is_kept_and_continued(mini: Pipeline) -> None:
+    request = Request("a table", seed=3, **SMALL)
+    whole = mini.generate(request).tokens
+    kept = [event for event in mini.stream(request.with_seed(4), prefix=whole[:50]) if isinstance(event, Done)]
+    assert np.array_equal(kept[0].result.tokens[:50], whole[:50])
+    with pytest.raises(RequestError, match="token ids"):
+        mini.stream(request, prefix=whole)
+
+
+def test_several_requests_come_back_by_their_index_and_one_failure_stops_no_other(mini: Pipeline, monkeypatch) -> None:
+    requests = [Request("a rock", seed=i, resolution=32, faces=500) for i in range(3)]
+    alone = mini.generate(requests[2]).glb
+    ends = {v.index: v.event for v in mini.stream_all(requests) if isinstance(v.event, Done)}
+    assert [ends[i].result.request.seed for i in range(3)] == [0, 1, 2]
+    assert ends[2].result.glb == alone
+
+    sample, calls = field.sample_field, []
+
+    def fails_once(*arguments: object) -> object:
+        calls.append(1)
+        if len(calls) == 1:
+            raise EmptySurface("nothing")
+        return sample(*arguments)
+
+    monkeypatch.setattr("cube3d.pipeline.field.sample_field", fails_once)
+    kinds = [type(v.event) for v in mini.stream_all(requests) if isinstance(v.event, Done | Failed)]
+    assert sorted(kind.__name__ for kind in kinds) == ["Done", "Done", "Failed"]
+
+
+def test_the_count_says_what_is_read_and_what_is_cut(mini: Pipeline) -> None:
+    assert mini.count("a wooden chair") == (3, 30, "")
+    used, room, cut = mini.count("very " * 60 + "old chair")
+    assert used == room and cut.endswith("old chair")
 
 
 @pytest.mark.parametrize("tokens", [[], [[1]], [-1], [10**6], [0.5], [1] * 10_000])
