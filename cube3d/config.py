@@ -44,16 +44,17 @@ class GPTConfig:
 
 @dataclass(frozen=True, slots=True)
 class ShapeConfig:
-    """The shape tokenizer. Field names as published, except the last two.
+    """The shape tokenizer. Field names as published, except the last three.
 
-    occupancy_width and occupancy_heads (None: as the rest) let a small model query its field cheaply.
+    occupancy_width and occupancy_heads (None: as the rest) let a small model query its field cheaply; part_labels name
+    the channels behind occupancy and colour, which say what kind of part a point belongs to.
     """
 
     num_encoder_latents: int = 512
     embed_dim: int = 32
     width: int = 768
     num_heads: int = 12
-    out_dim: int = 1  # 1: occupancy; 4: occupancy, then red, green, blue through tanh
+    out_dim: int = 1  # 1: occupancy; from 4: then red, green, blue through tanh; then part labels
     eps: float = 1e-6
     num_freqs: int = 128
     point_feats: int = 3  # 3: normal; 6: normal and colour
@@ -64,6 +65,7 @@ class ShapeConfig:
     encoder_with_cls_token: bool = True
     occupancy_width: int | None = None
     occupancy_heads: int | None = None
+    part_labels: tuple[str, ...] = ()
 
     @property
     def has_colour(self) -> bool:
@@ -96,6 +98,7 @@ BOUND = 1.05  # the field is sampled in [-BOUND, BOUND]^3
 MESH_SIDE = 1.92  # longest side of a mesh given to the encoder
 BOX_SIDE = 1.925  # longest side of a bounding-box condition
 
+PARTS = ("body", "wheel", "door", "lid", "rotor", "drawer", "turret", "barrel", "lever", "other")
 MINI_GPT = GPTConfig(
     n_layer=9,
     n_head=4,
@@ -106,19 +109,20 @@ MINI_GPT = GPTConfig(
     use_bbox=True,
 )
 MINI_SHAPE = ShapeConfig(
-    num_encoder_latents=128,
+    num_encoder_latents=192,
     embed_dim=16,
     width=256,
     num_heads=4,
-    out_dim=4,
+    out_dim=4 + len(PARTS),
     num_freqs=64,
     point_feats=6,
     num_encoder_layers=6,
     encoder_cross_attention_levels=(0, 2, 4),
     num_decoder_layers=8,
     num_codes=4096,
-    occupancy_width=192,
-    occupancy_heads=6,
+    occupancy_width=256,
+    occupancy_heads=8,
+    part_labels=PARTS,
 )
 
 NAMED = {
@@ -148,6 +152,7 @@ _FITS = {  # JSON values by the annotation of their field
     "int | None": lambda value: value is None or (type(value) is int and value > 0),
     "float": lambda value: type(value) in (int, float),
     "bool": lambda value: type(value) is bool,
+    "tuple[str, ...]": lambda value: isinstance(value, (list, tuple)) and all(type(item) is str for item in value),
     "tuple[int, ...]": lambda value: isinstance(value, (list, tuple)) and all(type(item) is int for item in value),
 }
 
@@ -166,8 +171,7 @@ def _section(kind: type, section: str, data: Any) -> Any:
     for field in fields(kind):
         if field.name in data and not _FITS[field.type](data[field.name]):
             raise CheckpointError(f"config.json: {section}.{field.name} = {data[field.name]!r} is not {field.type}.")
-    if "encoder_cross_attention_levels" in data:
-        data["encoder_cross_attention_levels"] = tuple(data["encoder_cross_attention_levels"])
+    data = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
     return kind(**data)
 
 
@@ -176,6 +180,8 @@ def _check_sizes(gpt: GPTConfig, shape: ShapeConfig) -> None:
     for width, heads in ((gpt.n_embd, gpt.n_head), (shape.width, shape.num_heads), occupancy):
         if not heads or width % heads:
             raise CheckpointError(f"config.json: a width of {width} cannot be split into {heads} heads.")
+    if shape.part_labels and shape.out_dim != 4 + len(shape.part_labels):
+        raise CheckpointError("config.json: shape_model.out_dim is not 4 and one channel for each of part_labels.")
     if gpt.shape_model_embed_dim != shape.embed_dim or gpt.shape_model_vocab_size < shape.num_codes:
         raise CheckpointError("config.json: gpt_model and shape_model differ in the codebook's width or in its size.")
 

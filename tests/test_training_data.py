@@ -304,6 +304,18 @@ def test_colour_is_learned_only_near_the_surface_of_a_coloured_shape() -> None:
     assert not learned[1].any()
 
 
+def test_parts_are_learned_near_the_labelled_faces_alone() -> None:
+    mesh = box(1.92, 0.7, 0.5)
+    right = mesh[0][mesh[1]].mean(1)[:, 0] > 0.9
+    labelled = replace(shape(mesh, "a"), face_part=np.where(right, 2, 0).astype(np.uint8))  # one end is a wheel
+    store = prepare([labelled, shape(mesh, "b")], "cpu", 4096, 64)
+    batch = sample_batch(store, torch.arange(2), 64, 2048, generator(), augment=False)
+    part, x = batch["part"], batch["queries"][..., 0]
+    assert part.unique().tolist() == [-1, 1]
+    assert (x[part == 1] > 0.6).all() and (part[1] == -1).all()
+    assert (part[0] == 1).sum() > 20
+
+
 def test_a_batch_repeats_with_its_seed() -> None:
     store = prepare([shape(box())], "cpu", 256, 256)
     first, second, other = (

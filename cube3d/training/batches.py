@@ -13,7 +13,7 @@ from .data import PAD, SIDE, Store
 CUBE = 1.05  # the decoder is asked about [-CUBE, CUBE]^3
 SCALE = (0.6, 1.3)  # random scale of each axis, before the longest side returns to SIDE
 SHELL = 0.012  # half the thickness given to sheets
-COLOR_REACH = 0.06  # farther from the surface, a point has no colour to learn
+COLOR_REACH = 0.06  # farther from the surface, a point has no colour and no part to learn
 
 
 def sample_batch(
@@ -31,7 +31,8 @@ def sample_batch(
 
     Returns float32 on the device: surface (B, P, 9) [xyz, normal, rgb in -1..1 or 0] · queries (B, Q, 3) ·
     occupancy (B, Q) 0 or 1 · weight (B, Q), 0 outside the cube · rgb (B, Q, 3) in -1..1 · rgb_mask (B, Q) ·
-    extent (B, 3), the sides of the augmented box, the longest 1.92.
+    part (B, Q) int64 places in config.PARTS, -1 where unknown or far · extent (B, 3), the sides of the augmented box,
+    the longest 1.92.
     """
     rows, device = indices[:, None], indices.device
     batch = len(indices)
@@ -67,13 +68,16 @@ def sample_batch(
     # Scaling changes a gap d along the unit vector v to d / |v / scale|: so sheets keep their thickness when scaled.
     shell = sheet.square().sum(-1) <= SHELL * (sheet / scale).norm(dim=-1)
     occupied = store["inside"][rows, columns] | shell
-    rgb_mask = (store["distance"][rows, columns] < COLOR_REACH) & colored
+    near = store["distance"][rows, columns] < COLOR_REACH
+    part = torch.where(near, store["query_part"][rows, columns].long() - 1, -1)
+    rgb_mask = near & colored
 
     anywhere = CUBE * (2 * torch.rand(batch, within, 3, generator=generator, device=device) - 1)
     beyond = (anywhere.abs() > reach[:, None]).any(-1)
     queries[:, about:] = torch.where(beyond[..., None], anywhere, queries[:, about:])
     occupied[:, about:] &= ~beyond
     rgb_mask[:, about:] &= ~beyond
+    part[:, about:].masked_fill_(beyond, -1)
     weight = (queries.abs() <= CUBE).all(-1)
     return {
         "surface": surface,
@@ -82,6 +86,7 @@ def sample_batch(
         "weight": weight.float(),
         "rgb": _rgb(store["query_rgb"][rows, columns]),
         "rgb_mask": (rgb_mask & weight).float(),
+        "part": part,
         "extent": extent,
     }
 

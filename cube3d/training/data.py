@@ -51,6 +51,7 @@ class Shape:
     watertight: bool
     evidence: str
     split: str
+    face_part: np.ndarray | None = None  # (F,) uint8: 0 unknown, else 1 + the place in config.PARTS
 
 
 def evidence_class(row: dict) -> str:
@@ -78,17 +79,25 @@ def load_shapes(folder: Path | str, split: str | None = None, evidence: str = "a
     except (OSError, ValueError) as error:
         message = f"The data folder {folder} cannot be read ({error}); --data names the folder of index.jsonl."
         raise MeshError(message) from error
-    shapes = []
+    parts, shapes = _load_parts(folder), []
     for row in rows:
         kind = evidence_class(row)
         if split in (None, row["split"]) and evidence in ("all", kind):
-            shapes.append(_shape(row, shards[row["shard"]], kind))
+            shapes.append(_shape(row, shards[row["shard"]], kind, parts.get(row["id"])))
     if not shapes:
         raise MeshError(f"{folder} holds no shape of split {split!r} and evidence {evidence!r}; choose another.")
     return shapes
 
 
-def _shape(row: dict, shard: dict[str, np.ndarray], evidence: str) -> Shape:
+def _load_parts(folder: Path) -> dict[str, np.ndarray]:
+    """id -> (F,) part labels of the shapes that have any; none at all without parts.npz."""
+    if not (folder / "parts.npz").exists():
+        return {}
+    stored = dict(np.load(folder / "parts.npz"))
+    return dict(zip(stored["ids"].tolist(), np.split(stored["face_part"], stored["f_off"][1:-1]), strict=True))
+
+
+def _shape(row: dict, shard: dict[str, np.ndarray], evidence: str, parts: np.ndarray | None) -> Shape:
     face = slice(row["f_off"], row["f_off"] + row["f_cnt"])
     vertices = shard["vertices"][row["v_off"] : row["v_off"] + row["v_cnt"]]
     return Shape(
@@ -96,6 +105,7 @@ def _shape(row: dict, shard: dict[str, np.ndarray], evidence: str) -> Shape:
         vertices=vertices.astype(np.float32) / 65535 * SIDE - SIDE / 2,
         faces=shard["faces"][face].astype(np.int64),
         face_rgb=shard["face_rgb"][face] if row["has_color"] else None,
+        face_part=parts,
         captions=list(dict.fromkeys([row["caption"], *row["alt_captions"]])),
         color_caption=row["color_caption"],
         category=row["category"],
@@ -119,6 +129,7 @@ def prepare(
       sheet            (n, Q, 3) float16   offset to the nearest point of a sheet, or FAR
       distance         (n, Q) float16      to the surface
       query_rgb        (n, Q, 3) uint8     of the nearest face
+      query_part       (n, Q) uint8        of the nearest face, 0 where no label is known
       low, high        (n, 3) float32      bounding box
       has_color, chiral (n,) bool          colours mean something; must not be mirrored
     """
@@ -127,7 +138,7 @@ def prepare(
     layout = {
         "surface": ((surface, 3), half), "normal": ((surface, 3), half), "surface_rgb": ((surface, 3), byte),
         "query": ((points, 3), half), "inside": ((points,), torch.bool), "sheet": ((points, 3), half),
-        "distance": ((points,), half), "query_rgb": ((points, 3), byte),
+        "distance": ((points,), half), "query_rgb": ((points, 3), byte), "query_part": ((points,), byte),
         "low": ((3,), torch.float32), "high": ((3,), torch.float32),
         "has_color": ((), torch.bool), "chiral": ((), torch.bool),
     }  # fmt: skip
@@ -149,6 +160,7 @@ def _label(shape: Shape, points: int, surface: int, generator: torch.Generator) 
 
     triangles = put(shape.vertices[shape.faces])  # (F, 3, 3)
     rgb = put(np.zeros_like(shape.faces, np.uint8) if shape.face_rgb is None else shape.face_rgb)
+    part = put(np.zeros(len(shape.faces), np.uint8) if shape.face_part is None else shape.face_part)
     normals = torch.linalg.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
     double_area = normals.norm(dim=1)
     normals = normals / double_area.clamp_min(1e-12)[:, None]
@@ -170,7 +182,7 @@ def _label(shape: Shape, points: int, surface: int, generator: torch.Generator) 
     return {
         "surface": skin, "normal": normals[face], "surface_rgb": rgb[face],
         "query": query, "inside": winding(exact, triangles).abs() > 0.5, "sheet": sheet,
-        "distance": offset.norm(dim=1), "query_rgb": rgb[closest],
+        "distance": offset.norm(dim=1), "query_rgb": rgb[closest], "query_part": part[closest],
         "low": low, "high": high,
         "has_color": torch.tensor(shape.face_rgb is not None),
         "chiral": torch.tensor(any(_CHIRAL.search(text) for text in shape.captions)),

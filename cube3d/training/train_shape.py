@@ -21,7 +21,9 @@ from .batches import sample_batch
 from .optim import Optimiser, schedule
 
 COMMITMENT = 0.25
-COLOUR = 0.25  # weight of the colour loss
+COLOUR, PART = 0.25, 0.1  # weights of the colour and the part loss
+QUERY_SPREAD, POSITION_SPREAD = 1.0, 0.5
+FINEST = 100.0  # radians a unit: the highest frequency that points are embedded with, a wave in four cells of 128
 VQ_START = 0.2  # share of the run before tokens are quantised
 REVIVE_EVERY, REVIVE_UNTIL, DEAD = 200, 0.8, 0.05  # codes used less than DEAD of the mean are replaced
 DECAY = 0.99  # of the codebook's running means
@@ -51,13 +53,25 @@ class Objective(nn.Module):
         occupancy = occupancy / weight.sum()
         mask = batch["rgb_mask"][..., None]
         colour = ((out[..., 1:4].tanh() - batch["rgb"]).abs() * mask).sum() / (3 * mask.sum() + 1)
-        loss = occupancy + COMMITMENT * gate * commitment + COLOUR * colour
-        return (
-            loss,
-            {"bce": occupancy.detach(), "colour": colour.detach(), "commit": commitment.detach()},
-            z.detach(),
-            ids,
-        )
+        labels = batch["part"].flatten()
+        part = F.cross_entropy(out[..., 4:].flatten(0, 1), labels, ignore_index=-1, reduction="sum")
+        part = part / ((labels >= 0).sum() + 1)
+        loss = occupancy + COMMITMENT * gate * commitment + COLOUR * colour + PART * part
+        parts = {"bce": occupancy, "colour": colour, "part": part, "commit": commitment}
+        return loss, {name: value.detach() for name, value in parts.items()}, z.detach(), ids
+
+
+@torch.no_grad()
+def spread_out(shape: ShapeTokenizer) -> None:
+    """Initial values that keep the latents apart and let the embedding see detail.
+
+    With small queries every latent reads the same average of the points, and all tokens of a shape become one. The
+    learned frequencies hardly move from where they start, so they start on a ladder from 1 to FINEST.
+    """
+    shape.encoder.query.mul_(QUERY_SPREAD / shape.encoder.query.std())
+    shape.decoder.positional_encodings.mul_(POSITION_SPREAD / shape.decoder.positional_encodings.std())
+    weight = shape.embedder.weight
+    weight.copy_(torch.logspace(0, math.log10(FINEST), weight.shape[1]).expand_as(weight))
 
 
 class RunningCodebook:
@@ -160,6 +174,7 @@ def main(arguments: list[str] | None = None) -> None:
     train, rest = (~heldout).nonzero()[:, 0], heldout.nonzero()[:, 0]
     torch.manual_seed(0)
     shape = ShapeTokenizer(NAMED["mini"].shape).to(device)
+    spread_out(shape)
     block = shape.codebook
     for p in (block.codebook.weight, block.cb_weight, block.cb_bias, block.norm.weight, *block.c_x.parameters()):
         p.requires_grad_(False)  # the codebook follows running means; its affine map stays the identity
@@ -177,10 +192,11 @@ def main(arguments: list[str] | None = None) -> None:
     quantised = options.resume is not None
     gate = torch.tensor(float(quantised), device=device)
     clock = run.Clock(options.minutes * 60, device, options.steps)
+    latents = shape.config.num_encoder_latents
     for step in clock:
         rows = train[torch.randint(len(train), (options.batch,), generator=generator, device=device)]
         batch = sample_batch(store, rows, options.surface, options.queries, generator)
-        keep = random_prefix(options.batch, shape.config.num_encoder_latents, generator)
+        keep = random_prefix(options.batch, latents, generator)
         with torch.autocast(device.type, torch.bfloat16):
             loss, parts, z, ids = step_loss(batch, gate, keep)
         loss.backward()
@@ -195,16 +211,26 @@ def main(arguments: list[str] | None = None) -> None:
                 if step % REVIVE_EVERY == 0 and clock.progress < REVIVE_UNTIL:
                     codebook.revive(z)
         if log:
-            log(step, {"progress": clock.progress, "loss": loss.detach(), **parts, "used": codebook.used})
+            distinct = ids[0].unique().numel() if step % log.every == 0 else 0
+            log(
+                step,
+                {
+                    "progress": clock.progress,
+                    "loss": loss.detach(),
+                    **parts,
+                    "used": codebook.used,
+                    "distinct": distinct,
+                },
+            )
             if step % 2000 == 1999:
                 shape.eval()
                 with torch.autocast(device.type, torch.bfloat16):
-                    print({"iou": reconstruct_iou(shape, store, rest, (1, 16, 128))}, flush=True)
+                    print({"iou": reconstruct_iou(shape, store, rest, (1, 16, 64, latents))}, flush=True)
                 run.save(options.out / "shape.pt", shape)
     if log:
         run.save(options.out / "shape.pt", shape)
         with torch.autocast(device.type, torch.bfloat16):
-            curve = reconstruct_iou(shape, store, rest, (1, 2, 4, 8, 16, 32, 64, 128))
+            curve = reconstruct_iou(shape, store, rest, (1, 2, 4, 8, 16, 32, 64, 128, latents))
         print({"steps": clock.step, "world": world, "heldout_iou_by_prefix": curve}, flush=True)
 
 
