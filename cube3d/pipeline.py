@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import torch
 from . import checkpoint, export, field, mesh, scan, surface
 from .config import ModelConfig
 from .device import pick_device
-from .engine import Engine
+from .engine import Engine, Functions
 from .errors import EmptySurface, RequestError
 from .gpt import GPT, box_extent
 from .records import Done, Event, Mesh, ModelInfo, Preview, Queued, Request, Result, Stage, Timings, Tokens
@@ -46,26 +46,34 @@ class Pipeline:
         shape: ShapeTokenizer,
         device: torch.device,
         slots: int = 4,
+        lazy: bool = False,
     ) -> None:
         self.config, self.device = config, device
         self.steps = config.shape.num_encoder_latents
         self.info = ModelInfo(config.name, digest, config.licence, self.steps, config.shape.num_codes, config.previews)
         self._text, self._gpt, self._shape = text, gpt, shape
-        self._engine = Engine(gpt, self.steps, device, slots=slots, conditions=config.conditions)
+        conditions, functions = (None, Functions()) if lazy else (config.conditions, None)
+        self._engine = Engine(gpt, self.steps, device, slots=slots, conditions=conditions, functions=functions)
         self._worker = Worker(between=lambda: self._engine.step(STEPS_A_TURN))
 
     @classmethod
-    def load(cls, model: str | Path = "mini", device: str = "auto", slots: int = 4) -> Pipeline:
+    def load(cls, model: str | Path = "mini", device: str = "auto", slots: int = 4, lazy: bool = False) -> Pipeline:
         """`model`: "mini", a folder, or a hub repository such as "Roblox/cube3d-v0.5" (its size is stated first).
 
-        device: auto, cpu, cuda, cuda:N or mps. slots: requests served together. Raises RequestError, CheckpointError,
-        DownloadError.
+        device: auto, cpu, cuda, cuda:N or mps. slots: requests served together. lazy: leave buffers and graphs to the
+        first request and compile nothing, for a process that may use its GPU only in forks of itself.
+        Raises RequestError, CheckpointError, DownloadError.
         """
         place = pick_device(device)
         folder, config = checkpoint.resolve(model)
         gpt, shape = checkpoint.load(folder, place)
         text = load_text(config.text_encoder, folder, place)
-        return cls(config, checkpoint.digest(folder), text, gpt, shape, place, slots)
+        return cls(config, checkpoint.digest(folder), text, gpt, shape, place, slots, lazy)
+
+    def warm_up(self) -> None:
+        """Make one object, so that no visitor waits while kernels are chosen and memory is had."""
+        with suppress(EmptySurface):
+            self.generate(Request("a cube", seed=0))
 
     def close(self) -> None:
         """Stop every request and end the device's thread."""

@@ -78,15 +78,17 @@ class Variants(Events):
 
 
 class Worker:
-    """A thread that gives every job a turn in order of arrival, then calls `between`, round after round."""
+    """A thread that gives every job a turn in order of arrival, then calls `between`, round after round.
+
+    It starts with the first job, in the process that hands it in: no thread survives a fork.
+    """
 
     def __init__(self, between: Callable[[], None]) -> None:
         self._between = between
         self._arrivals: SimpleQueue[Job | None] = SimpleQueue()
         self._jobs: list[Job] = []
-        self._thread = threading.Thread(target=self._run, name="cube3d-device", daemon=True)
-        self._thread.start()
-        atexit.register(self.close)  # an interpreter that ends under a thread inside torch aborts
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
 
     def stream(self, make: Callable[[Job], Work]) -> Events:
         """Hand in a job (`make` gets it, to emit with); iterate over its events."""
@@ -99,6 +101,11 @@ class Worker:
         return Variants(self._hand_in([Job(make, inbox, index) for index, make in enumerate(makes)]), inbox)
 
     def _hand_in(self, jobs: list[Job]) -> list[Job]:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="cube3d-device", daemon=True)
+                self._thread.start()
+                atexit.register(self.close)  # an interpreter that ends under a thread inside torch aborts
         for job in jobs:
             self._arrivals.put(job)
         return jobs
@@ -108,10 +115,11 @@ class Worker:
         return self._jobs.index(job)
 
     def close(self) -> None:
-        """Cancel every job and end the thread."""
+        """Cancel every job and end the thread, if it ever started."""
         atexit.unregister(self.close)
         self._arrivals.put(None)
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         while self._take(wait=not self._jobs):
