@@ -17,7 +17,6 @@ from hypothesis.extra.numpy import arrays
 from cube3d.errors import MeshError
 from cube3d.training import data
 from cube3d.training.batches import CUBE, SHELL, sample_batch
-from cube3d.training.captions import COLOR_SHARE, caption_pool, encode_captions
 from cube3d.training.data import Shape, load_shapes, prepare
 from cube3d.training.occupancy import nearest, sheets, winding
 
@@ -323,54 +322,6 @@ def test_a_batch_repeats_with_its_seed() -> None:
     )
     assert all((first[name] == second[name]).all() for name in first)
     assert (first["surface"] != other["surface"]).any()
-
-
-# Prompts
-
-
-def pool(*captions: str, color: str | None = None) -> dict[str, float]:
-    return caption_pool(replace(shape(box()), captions=list(captions), color_caption=color))
-
-
-def test_a_caption_comes_in_its_everyday_forms() -> None:
-    assert list(pool("an oak")) == ["an oak", "oak", "a low poly oak", "3d model of an oak"]
-    assert list(pool("stone stairs")) == ["stone stairs", "low poly stone stairs", "3d model of stone stairs"]
-    assert pool("an oak", "a low poly oak") == pool("an oak")
-    assert list(pool("a low poly elm")) == ["an elm", "elm", "a low poly elm", "3d model of an elm"]
-    assert list(pool("low poly stairs")) == ["stairs", "low poly stairs", "3d model of stairs"]
-
-
-def test_the_coloured_caption_gets_its_share() -> None:
-    prompts = pool("a car", "an automobile", color="a red car")
-    assert sum(prompts.values()) == pytest.approx(1)
-    assert sum(p for text, p in prompts.items() if "red" in text) == pytest.approx(COLOR_SHARE)
-    assert prompts["a red car"] == max(prompts.values())
-
-
-class Letters:
-    """An encoder that is as long as the longest prompt of its call."""
-
-    def encode(self, prompts: list[str], together: int) -> torch.Tensor:
-        assert len(prompts) <= together
-        rows = torch.zeros(len(prompts), max(map(len, prompts)), 2)
-        for row, text in zip(rows, prompts, strict=True):
-            row[: len(text)] = torch.tensor([ord(c) for c in text])[:, None].float()
-        return rows
-
-
-def test_every_prompt_is_embedded_once_and_drawn_by_weight() -> None:
-    car = replace(shape(box()), captions=["a car"])
-    shapes = [replace(car, color_caption="a red car"), car]
-    prompts = encode_captions(shapes, Letters(), batch=3)
-    assert sorted(prompts.texts) == sorted(set(prompts.texts))
-    assert prompts.embeddings.shape == (len(prompts.texts), max(map(len, prompts.texts)), 2)
-    for text, row in zip(prompts.texts, prompts.embeddings, strict=True):
-        assert "".join(chr(int(c)) for c in row[:, 0] if c) == text
-    torch.testing.assert_close(prompts.weight.sum(1), torch.ones(2))
-    drawn = prompts.draw(torch.tensor([0, 1] * 2000), generator())
-    texts = [prompts.texts[i] for i in drawn]
-    assert np.mean(["red" in text for text in texts[0::2]]) == pytest.approx(COLOR_SHARE, abs=0.04)
-    assert set(texts[1::2]) == set(pool("a car"))
 
 
 # Command line

@@ -19,9 +19,9 @@ from ..shape import ShapeTokenizer
 from ..text import load_text
 from . import run
 from .batches import sample_batch
-from .captions import encode_captions
 from .data import load_shapes
 from .optim import Optimiser, schedule
+from .prompts import encode_captions
 
 NO_TEXT = 0.1  # share of empty prompts, for guidance
 NO_BOX = 0.5
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
         batch = sample_batch(store, rows, options.surface, 4, generator)
         with torch.no_grad():
             tokens = encode(batch["surface"])
-        text = prompts.embeddings[prompts.draw(rows, generator)]
+        text = prompts.embed(prompts.draw(rows, batch["extent"], generator))
         u = torch.rand(2, count, generator=generator, device=device)
         text = torch.where((u[0] < NO_TEXT)[:, None, None], nothing, text)
         box = batch["extent"] * (BOX_SIDE / MESH_SIDE) * (u[1] >= NO_BOX)[:, None]
