@@ -5,13 +5,33 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import trimesh
 
+from cube3d import scan
+from cube3d.errors import CubeError
 from cube3d.export import export, slug
-from cube3d.records import Done, Event, Mesh, MeshReport, ModelInfo, Queued, Request, Result, Stage, Timings, Tokens
+from cube3d.records import (
+    Done,
+    Event,
+    Failed,
+    Mesh,
+    MeshReport,
+    ModelInfo,
+    Preview,
+    Queued,
+    Request,
+    Result,
+    Stage,
+    Timings,
+    Tokens,
+    Variant,
+)
+
+ROOM = 30  # words that the fake model reads
 
 
 def mushroom() -> Mesh:
@@ -36,50 +56,74 @@ def finished(request: Request, model: ModelInfo, id: str | None = None) -> Resul
     mesh = mushroom()
     report = MeshReport(request.faces, len(mesh.faces), len(mesh.vertices), True, 2, 0)
     timings = Timings(text=0.02, tokens=0.9, latents=0.05, field=0.4, surface=0.1, mesh=0.2, export=0.03, total=1.7)
-    glb = export(mesh, "glb", slug(request.prompt), {"seed": request.seed})
+    glb = export(mesh, "glb", slug(request.prompt), recipe(request, model))
     tokens = np.zeros(model.tokens, np.int64)
     return Result(id or secrets.token_urlsafe(12), request, model, tokens, mesh, report, timings, glb)
 
 
+def recipe(request: Request, model: ModelInfo) -> dict[str, object]:
+    """What the files of a pipeline say about their making."""
+    return {"request": request.to_dict(), "model": model.name, "digest": model.digest, "licence": model.licence}
+
+
 class FakePipeline:
-    """Counts its steps and the streams that are open, so that a test can see what Cancel freed.
+    """Counts its steps and the streams that are open, so that a test can see what Stop freed.
 
     `pause` seconds pass at every token; `error`, if given, is raised in place of the result.
     """
 
     def __init__(self, tokens: int = 40, pause: float = 0.01, error: Exception | None = None) -> None:
-        self.info = ModelInfo("fake", "0" * 16, "Apache-2.0", tokens)
+        self.info = ModelInfo("fake", "0" * 16, "Apache-2.0", tokens, codes=512, previews=True)
         self.pause = pause
         self.error = error
         self.steps = 0
-        self.streams: set[FakeStream] = set()
+        self.streams: set[FakeStreams] = set()
         self.requests: list[Request] = []
+        self.prefixes: list[list[int] | None] = []
         self.lock = threading.Lock()
 
     @property
     def open(self) -> int:
-        return len(self.streams)
+        """Requests that are being served."""
+        return sum(len(stream.requests) for stream in self.streams)
+
+    def count(self, prompt: str) -> tuple[int, int, str]:
+        words = prompt.split()
+        return min(len(words), ROOM), ROOM, " ".join(words[ROOM:])
 
     def notices(self, prompt: str) -> list[str]:
+        _, _, cut = self.count(prompt)
         unread = "".join(sorted({char for char in prompt if not char.isascii()}))
-        return [f"The model does not know “{unread}” and will skip it."] if unread else []
+        return [f"This is cut: “{cut}”."] * bool(cut) + [f"The model does not know “{unread}”."] * bool(unread)
+
+    def tokenize(self, path: str | Path, seed: int = 0) -> np.ndarray:
+        scan.load_mesh(path)
+        return np.arange(self.info.tokens)
 
     def stream(self, request: Request) -> FakeStream:
-        return FakeStream(self, request)
+        return FakeStream(self, [request])
+
+    def stream_all(
+        self, requests: Sequence[Request], prefix: Sequence[int] | None = None, previews: bool = False
+    ) -> FakeStreams:
+        with self.lock:
+            self.prefixes.append(prefix)
+        return FakeStreams(self, list(requests), previews)
 
 
-class FakeStream(Iterator[Event]):
-    """The events of one request; closed from any thread, it ends at the next token."""
+class FakeStreams(Iterator[Variant]):
+    """The events of several requests, token by token in turn; closed from any thread, they end at the next token."""
 
-    def __init__(self, pipeline: FakePipeline, request: Request) -> None:
-        self._pipeline = pipeline
+    def __init__(self, pipeline: FakePipeline, requests: list[Request], previews: bool = False) -> None:
+        self.requests = requests
+        self._pipeline, self._previews = pipeline, previews
         self._closed = threading.Event()
         with pipeline.lock:
-            pipeline.requests.append(request)
+            pipeline.requests += requests
             pipeline.streams.add(self)
-        self._events = self._flow(request)
+        self._events = self._flow()
 
-    def __next__(self) -> Event:
+    def __next__(self) -> Variant:
         if self._closed.is_set():
             raise StopIteration
         return next(self._events)
@@ -89,19 +133,37 @@ class FakeStream(Iterator[Event]):
         with self._pipeline.lock:
             self._pipeline.streams.discard(self)
 
-    def _flow(self, request: Request) -> Iterator[Event]:
+    def _flow(self) -> Iterator[Variant]:
         pipeline, total = self._pipeline, self._pipeline.info.tokens
-        yield Queued(0)
-        yield Stage("text")
-        yield Stage("tokens")
+        for event in (Queued(0), Stage("text"), Stage("tokens")):
+            yield from self._each(event)
         for done in range(1, total + 1):
             time.sleep(pipeline.pause)
             with pipeline.lock:
                 pipeline.steps += 1
-            yield Tokens(done, total, 1 / pipeline.pause)
+            yield from self._each(Tokens(done, total, 1 / pipeline.pause))
+            if self._previews and done in (total // 4, total // 2):
+                yield from self._each(Preview(done, mushroom()))
         for stage in ("latents", "field", "surface", "mesh"):
-            yield Stage(stage)
-        if pipeline.error is not None:
-            raise pipeline.error
-        yield Stage("export")
-        yield Done(finished(request, pipeline.info))
+            yield from self._each(Stage(stage))
+        for index, request in enumerate(self.requests):
+            if isinstance(pipeline.error, CubeError):
+                yield Variant(index, Failed(pipeline.error))
+            elif pipeline.error is not None:
+                raise pipeline.error
+            else:
+                yield Variant(index, Stage("export"))
+                yield Variant(index, Done(finished(request, pipeline.info)))
+
+    def _each(self, event: Event) -> Iterator[Variant]:
+        return (Variant(index, event) for index in range(len(self.requests)))
+
+
+class FakeStream(FakeStreams):
+    """The events of one request."""
+
+    def __next__(self) -> Event:
+        event = super().__next__().event
+        if isinstance(event, Failed):
+            raise event.error
+        return event

@@ -7,46 +7,65 @@ import logging
 import re
 import threading
 import time
+from collections import namedtuple
 from contextlib import contextmanager
 
 import httpx
 import pytest
-from fakes import FakePipeline, finished
+from fakes import FakePipeline, FakeStreams, finished
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from cube3d.errors import EmptySurface
-from cube3d.page import layout, progress, strings, views
-from cube3d.page.handlers import Handlers
-from cube3d.records import MAX_SEED, Done, Preview, Queued, Request, Stage, Tokens
+from cube3d.page import form, layout, progress, strings, views
+from cube3d.page.handlers import Endpoint
+from cube3d.page.handlers_generate import Generating
+from cube3d.page.handlers_result import Showing
+from cube3d.records import MAX_SEED, Done, Failed, Queued, Request, Stage, Tokens, Variant
 from cube3d.store import Store
+
+say = strings.say()
 
 
 class Visitor:
     """What the handlers read of a gr.Request."""
 
-    def __init__(self, session_hash="visitor"):
+    def __init__(self, session_hash="visitor", language="en"):
         self.session_hash = session_hash
+        self.headers = {"accept-language": language}
 
 
-def settings(prompt="a red mushroom", **changed):
-    """The inputs of Handlers.run, in order, as the page sends them."""
-    values = {
-        "prompt": prompt,
-        "random_seed": False,
-        "seed": 7,
-        "guidance": 3,
-        "sampling": strings.NUCLEUS,
-        "top_p": 0.9,
-        "use_box": False,
-        "x": 1,
-        "y": 1,
-        "z": 1,
-        "resolution": 128,
-        "faces": 10_000,
-    }
-    assert changed.keys() <= values.keys()
-    return list({**values, **changed}.values())
+class Picked:
+    """What the handlers read of a gr.EventData."""
+
+    def __init__(self, **data):
+        self.__dict__.update(data)
+
+
+class Page:
+    """The page's handlers, called as the page calls them: `run` to its last message, `show` after it."""
+
+    def __init__(self, pipeline, store):
+        self.generating, self.showing = Generating(pipeline, store), Showing(pipeline, store)
+
+    def steps(self, visitor=None, source=None, keep=50, **changed):
+        values = {"prompt": "a red mushroom", "seed": 7, "lock": True, **changed}
+        return self.generating.run(visitor or Visitor(), source, keep, *vars_of(form.Form(**values)))
+
+    def run(self, **changed):
+        *_, last = self.steps(**changed)
+        return Step(*last)
+
+    def show(self, made):
+        return Shown(*self.showing.deliver(Visitor(), made))
+
+
+Step = namedtuple("Step", "seed note overlay sketches made")
+Shown = namedtuple("Shown", "viewer card variants note overlay")
+
+
+def vars_of(values):
+    return [getattr(values, name) for name in form.NAMES]
 
 
 @pytest.fixture
@@ -60,16 +79,15 @@ def pipeline():
 
 
 @pytest.fixture
-def handlers(pipeline, store):
-    return Handlers(pipeline, store)
+def page(pipeline, store):
+    return Page(pipeline, store)
 
 
 @contextmanager
 def launched(pipeline, store):
     page = layout.build_page(pipeline, store)
-    _, url, _ = page.launch(
-        **{**layout.launch_options(store), "server_name": "127.0.0.1", "prevent_thread_lock": True, "quiet": True}
-    )
+    local = {"server_name": "127.0.0.1", "prevent_thread_lock": True, "quiet": True}
+    _, url, _ = page.launch(**layout.launch_options(pipeline, store), **local)
     try:
         yield url
     finally:
@@ -93,13 +111,13 @@ def test_snapshots_come_at_each_stage_and_end_with_the_result():
     events = [Queued(2), Queued(1), Stage("text"), Tokens(1, 4, 2.0), Tokens(2, 4, 2.0), Stage("mesh"), Done(made)]
     *steps, last = progress.follow(events, 4, period=60)
     assert last is made
-    assert [step.message for step in steps] == [
-        strings.WAITING,
+    assert [step.message(say) for step in steps] == [
+        "Waiting for a free place",
         "2 requests are ahead of yours",
         "1 request is ahead of yours",
-        strings.STAGES["text"],
-        strings.STAGES["tokens"],
-        strings.STAGES["mesh"],
+        "Reading the prompt",
+        "Shaping it token by token",
+        "Tidying the mesh",
     ]
 
 
@@ -110,47 +128,148 @@ def test_a_thousand_tokens_make_a_handful_of_snapshots():
     assert steps[-1].left == pytest.approx((1000 - steps[-1].done) / 100)
 
 
-def test_a_preview_changes_nothing_that_is_shown():
-    before = progress.Progress(stage="tokens", done=3, total=9, rate=1.0)
-    assert before.after(Preview(3, None)) == before
+def test_several_requests_show_as_one_that_is_where_the_slowest_is():
+    made = finished(Request("a cup"), FakePipeline().info)
+    events = [
+        (0, Stage("tokens")),
+        (1, Queued(1)),
+        (0, Tokens(4, 4, 2.0)),
+        (1, Stage("tokens")),
+        (1, Tokens(2, 4, 3.0)),
+        (0, Stage("mesh")),
+        (0, Done(made)),
+        (1, Failed(EmptySurface("Nothing."))),
+    ]
+    steps = list(progress.follow_all((Variant(*event) for event in events), 4, 2, period=0))
+    snapshots = [step for step in steps if isinstance(step, progress.Progress)]
+    assert [(step.stage, step.done) for step in snapshots][1:] == [
+        ("tokens", 0),
+        ("tokens", 0),
+        ("tokens", 4),
+        ("tokens", 4),
+        ("tokens", 6),
+        ("tokens", 6),
+    ]
+    assert snapshots[5].rate == 5
+    assert all(step.total == 8 for step in snapshots)
+    assert [step.index for step in steps if isinstance(step, Variant)] == [0, 1]
 
 
-# Handlers
+# Sentences
 
 
-def test_a_run_tells_the_seed_first_and_hands_over_a_stored_result(handlers, pipeline, store):
-    first, *between, last = handlers.run(*settings(seed=7), Visitor())
-    assert first[0] == 7
-    assert all(step[3] is None for step in between)
-    viewer, card, note, overlay = handlers.deliver(last[3])
-    assert viewer == str(store.get(last[3]).glb)
-    assert overlay == ""
-    assert strings.DONE.format(seconds=1.7) in note
-    for fact in ("1,376 of at most 10,000", "0.98 × 1.00 × 0.98 m", "Apache-2.0", ">7<", "a red mushroom", "fake"):
-        assert fact in card
+@pytest.mark.parametrize("language", strings.LANGUAGES)
+def test_every_language_has_every_sentence_with_the_same_values_in_it(language):
+    theirs, ours = strings.say(language).sentences, say.sentences
+    assert theirs.keys() == ours.keys()
+    for key, sentence in ours.items():
+        assert set(re.findall(r"{(\w+)", theirs[key])) == set(re.findall(r"{(\w+)", sentence)), key
+        assert theirs[key].strip()
+
+
+@pytest.mark.parametrize(
+    "header, language",
+    [("vi-VN,vi;q=0.9", "vi"), ("es-MX", "es"), ("ES;q=1", "es"), ("fr,es;q=0.5", "en"), ("", "en"), (None, "en")],
+)
+def test_a_visitor_is_answered_in_the_language_that_comes_first(header, language):
+    assert strings.preferred(header).language == language
+
+
+def test_numbers_are_written_as_the_language_does():
+    assert strings.say("en")("tokens", done=1376, total=10_000) == "1,376 of 10,000 tokens"
+    assert strings.say("es")("tokens", done=1376, total=10_000) == "1.376 de 10.000 tokens"
+    assert strings.say("vi")("done", seconds=1.7) == "Xong sau 1,7 giây."
+
+
+# Runs
+
+
+def test_a_run_tells_the_seed_first_and_hands_over_a_stored_result(page, pipeline, store):
+    first, *between, last = map(Step._make, page.steps(seed=7))
+    assert first.seed == 7
+    assert all(step.made is None for step in between)
+    (piece,) = last.made["pieces"]
+    shown = page.show(last.made)
+    assert shown.viewer == str(store.get(piece["id"]).glb)
+    assert shown.overlay == shown.variants == ""
+    assert "Done in 1.7 s." in shown.note
+    for fact in ("1,376 of at most 10,000", "3.5 × 3.6 × 3.5 studs", "98 × 100 × 98 cm", "Apache-2.0", ">7<", "fake"):
+        assert fact in shown.card
     assert pipeline.open == 0
 
 
 def test_the_page_shows_tokens_rate_and_stage_while_it_runs(store):
-    handlers = Handlers(FakePipeline(tokens=60, pause=0.02), store)
-    overlays = "".join(step[2] for step in handlers.run(*settings(), Visitor()) if isinstance(step[2], str))
+    page = Page(FakePipeline(tokens=60, pause=0.02), store)
+    overlays = "".join(step[2] for step in page.steps() if isinstance(step[2], str))
     assert re.search(r"[1-9]\d? of 60 tokens", overlays)
     assert "50 a second" in overlays
-    assert strings.STAGES["surface"] in overlays
+    assert "Finding the surface" in overlays
 
 
-def test_a_random_seed_is_drawn_anew_and_is_a_whole_number_in_range(handlers):
-    seeds = {next(iter(handlers.run(*settings(random_seed=True), Visitor())))[0] for _ in range(50)}
+def test_sketches_of_the_object_come_while_it_runs(page):
+    sketches = [step[3] for step in page.steps(variations=2) if isinstance(step[3], str) and step[3]]
+    assert [html.count("<img") for html in sketches] == [1, 2, 2, 2]
+    assert all("data:image/webp;base64," in html for html in sketches)
+
+
+def test_a_seed_that_is_not_kept_is_drawn_anew_and_is_a_whole_number_in_range(page):
+    seeds = {next(iter(page.steps(lock=False)))[0] for _ in range(50)}
     assert len(seeds) > 45
     assert all(type(seed) is int and 0 <= seed <= MAX_SEED for seed in seeds)
 
 
-def test_settings_reach_the_pipeline(handlers, pipeline):
-    list(handlers.run(*settings(sampling=strings.GREEDY, use_box=True, x=1, y=2.5, z=1, faces=None), Visitor()))
-    list(handlers.run(*settings(seed=None, guidance=5, top_p=0.5, resolution=64, y=9), Visitor()))
+def test_the_next_seed_counts_up_and_around():
+    assert form.next_seed(7) == 8
+    assert form.next_seed(MAX_SEED) == 0
+    assert 0 <= form.next_seed(None) <= MAX_SEED
+
+
+def test_settings_reach_the_pipeline(page, pipeline):
+    page.run(sampling=form.GREEDY, use_box=True, x=1, y=2.5, z=1, faces=None, negative_prompt="legs")
+    page.run(lock=False, guidance=5, top_p=0.5, resolution=64, y=9)
     first, second = pipeline.requests
     assert (first.top_p, first.box, first.faces, first.seed) == (None, (1, 2.5, 1), None, 7)
+    assert first.negative_prompt == "legs"
     assert (second.top_p, second.box, second.guidance, second.resolution) == (0.5, None, 5, 64)
+
+
+def test_what_a_request_fills_into_the_form_makes_the_same_request():
+    for request in (
+        Request("a chair", "legs", 7, 1.5, None, (1, 2, 1), 64, None),
+        Request("a chair", seed=3, top_p=0.5, faces=20_000),
+    ):
+        filled = dict(zip(form.NAMES, form.fill(request.to_dict()), strict=True))
+        values = {name: value for name, value in filled.items() if value is not form.KEEP}
+        assert form.Form(**values).request() == request
+
+
+def test_variations_are_one_batch_with_seeds_that_count_up(page, pipeline, store):
+    made = page.run(variations=4, seed=MAX_SEED - 1).made
+    assert [request.seed for request in pipeline.requests] == [MAX_SEED - 1, MAX_SEED, 0, 1]
+    assert len(pipeline.prefixes) == 1
+    shown = page.show(made)
+    assert "4 variations" in shown.note
+    assert shown.variants.count("<button") == 4
+    assert shown.variants.count('aria-pressed="true"') == 1
+    third = made["pieces"][2]["id"]
+    viewer, card, _ = page.showing.open(Visitor(), Picked(id=third))
+    assert viewer == str(store.get(third).glb)
+    assert "<dd>0</dd>" in card
+
+
+def test_variations_that_fail_are_counted(page, pipeline, monkeypatch):
+    results = iter([Failed(EmptySurface("Nothing.")), None])
+    flow = FakeStreams._flow
+
+    def one_fails(self):
+        for variant in flow(self):
+            failed = next(results) if isinstance(variant.event, Done) else None
+            yield Variant(variant.index, failed) if failed else variant
+
+    monkeypatch.setattr(FakeStreams, "_flow", one_fails)
+    shown = page.show(page.run(variations=2).made)
+    assert "1 of 2 variations came out" in shown.note
+    assert shown.variants == ""
 
 
 @pytest.mark.parametrize(
@@ -174,111 +293,128 @@ def test_settings_reach_the_pipeline(handlers, pipeline):
         ({"faces": 5}, "faces must be"),
     ],
 )
-def test_bad_input_is_one_sentence_and_the_next_request_works(handlers, pipeline, changed, words):
-    *_, last = handlers.run(*settings(**changed), Visitor())
-    assert last[3] is None
-    assert 'role="alert"' in last[1]
-    assert words in last[1]
+def test_bad_input_is_one_sentence_and_the_next_request_works(page, pipeline, changed, words):
+    last = page.run(**changed)
+    assert last.made is None
+    assert 'role="alert"' in last.note
+    assert words in last.note
     assert pipeline.requests == []
-    *_, last = handlers.run(*settings(), Visitor())
-    assert last[3] is not None
+    assert page.run().made is not None
 
 
-def test_emoji_and_other_scripts_run_with_a_notice(handlers):
+def test_emoji_and_other_scripts_run_with_a_notice(page):
     for prompt in ("🍄", "một cái ghế", "椅子"):
-        assert "does not know" in handlers.notices(prompt)
-        *_, last = handlers.run(*settings(prompt), Visitor())
-        assert last[3] is not None
-    assert handlers.notices("a chair") == ""
+        assert "does not know" in page.showing.read(Visitor(), prompt)
+        assert page.run(prompt=prompt).made is not None
+    assert "notice" not in page.showing.read(Visitor(), "a chair")
+
+
+def test_the_prompt_is_counted_and_what_would_be_cut_is_named(page):
+    assert "3 of 30 word pieces" in page.showing.read(Visitor(), "a red chair")
+    assert "3 trên 30 mảnh từ" in page.showing.read(Visitor(language="vi"), "a red chair")
+    assert "cut: “too long”" in page.showing.read(Visitor(), "word " * 30 + "too long")
+    assert page.showing.read(Visitor(), "  ") == ""
+
+
+def test_the_picture_of_the_box_has_its_proportions(page):
+    def extent(*sides):
+        paths = re.findall(r'd="M([\d. -]+)Z', page.showing.box(Visitor(), *sides))
+        points = [tuple(map(float, pair)) for path in paths for pair in zip(*[iter(path.split())] * 2, strict=True)]
+        return [max(axis) - min(axis) for axis in zip(*points, strict=True)]
+
+    wide, high = extent(4, 1, 1)[0] / extent(4, 1, 1)[1], extent(1, 4, 1)[1] / extent(1, 4, 1)[0]
+    assert wide > 1.2
+    assert high > 2
+    for nothing in ((0, 1, 1), (None, 1, 1), (-1, 1, 1)):
+        assert page.showing.box(Visitor(), *nothing) == ""
 
 
 def test_a_foreseen_error_is_shown_in_its_own_words(store):
-    handlers = Handlers(FakePipeline(4, 0.001, EmptySurface("Nothing came out; try another seed.")), store)
-    *_, last = handlers.run(*settings(), Visitor())
-    assert last[1] == views.note("Nothing came out; try another seed.", "error")
-    assert last[2:] == ("", None)
+    page = Page(FakePipeline(4, 0.001, EmptySurface("Nothing came out; try another seed.")), store)
+    last = page.run()
+    assert last.note == views.note("Nothing came out; try another seed.", "error")
+    assert (last.overlay, last.sketches, last.made) == ("", "", None)
 
 
 def test_an_unforeseen_error_shows_an_id_and_logs_the_traceback_under_it(store, caplog):
-    handlers = Handlers(FakePipeline(4, 0.001, ZeroDivisionError("secret detail")), store)
+    page = Page(FakePipeline(4, 0.001, ZeroDivisionError("secret detail")), store)
     with caplog.at_level(logging.ERROR):
-        *_, last = handlers.run(*settings(), Visitor())
-    id = re.search(r"request (\w{8}) if", last[1])[1]
-    assert "secret" not in last[1]
+        last = page.run()
+    id = re.search(r"request (\w{8}) if", last.note)[1]
+    assert "secret" not in last.note
     assert id in caplog.text
     assert "ZeroDivisionError: secret detail" in caplog.text
 
 
-def test_a_full_disk_is_one_sentence(handlers, store, monkeypatch):
+def test_a_full_disk_is_one_sentence(page, store):
     store.root.rmdir()
     store.root.write_text("in the way")
-    *_, last = handlers.run(*settings(), Visitor())
-    assert "could not be saved" in last[1]
-    assert str(store.root) not in last[1]
+    last = page.run()
+    assert "could not be saved" in last.note
+    assert str(store.root) not in last.note
 
 
-def test_user_text_is_escaped_wherever_it_is_shown(handlers):
+def test_user_text_is_escaped_wherever_it_is_shown(page):
     prompt = '<img src=x onerror=alert(1)> & "co" é'
-    *_, last = handlers.run(*settings(prompt), Visitor())
-    _, card, *_ = handlers.deliver(last[3])
-    for fragment in (card, handlers.notices(prompt)):
+    shown = page.show(page.run(prompt=prompt).made)
+    for fragment in (shown.card, page.showing.read(Visitor(), prompt)):
         assert "<img" not in fragment
-    assert "&lt;img src=x onerror=alert(1)&gt; &amp; &quot;co&quot;" in card
+    assert "&lt;img src=x onerror=alert(1)&gt; &amp; &quot;co&quot;" in shown.card
 
 
-def test_closing_a_run_frees_its_slot(store):
+def test_closing_a_run_frees_its_slots(store):
     pipeline = FakePipeline(tokens=100, pause=0.05)
-    handlers = Handlers(pipeline, store)
-    run = handlers.run(*settings(), Visitor())
+    run = Page(pipeline, store).steps(variations=3)
     while pipeline.steps < 2:
         next(run)
-    assert pipeline.open == 1
+    assert pipeline.open == 3
     run.close()
     assert pipeline.open == 0
 
 
-def test_cancel_stops_within_a_few_tokens_and_only_that_visitor(store):
+def test_stop_ends_a_run_within_a_few_tokens_and_only_that_visitors(store):
     pipeline = FakePipeline(tokens=200, pause=0.01)
-    handlers = Handlers(pipeline, store)
+    page = Page(pipeline, store)
     ends = {}
 
     def visit(name):
-        *_, ends[name] = handlers.run(*settings(), Visitor(name))
+        ends[name] = page.run(visitor=Visitor(name))
 
     threads = [threading.Thread(target=visit, args=(name,)) for name in ("first", "second")]
     for thread in threads:
         thread.start()
     time.sleep(0.3)
-    handlers.cancel(Visitor("first"))
+    page.generating.stop(Visitor("first"))
     threads[0].join(0.5)
     assert not threads[0].is_alive()
     assert pipeline.open == 1
     threads[1].join()
-    assert ends["first"][1:] == (views.note(strings.STOPPED), "", None)
-    assert ends["second"][3] is not None
+    assert (ends["first"].note, ends["first"].overlay, ends["first"].made) == (views.note("Stopped."), "", None)
+    assert ends["second"].made is not None
 
 
-def test_cancel_reaches_a_run_that_still_waits_but_not_the_next_one(handlers, pipeline):
-    handlers.begin(Visitor())
-    handlers.cancel(Visitor())
-    assert [step[1] for step in handlers.run(*settings(), Visitor())] == [views.note(strings.STOPPED)]
+def test_stop_reaches_a_run_that_still_waits_but_not_the_next_one(page, pipeline):
+    page.generating.begin(Visitor())
+    page.generating.stop(Visitor())
+    assert [step[1] for step in page.steps()] == [views.note("Stopped.")]
     assert pipeline.requests == []
-    assert handlers.refused(Visitor())[2] == views.note(strings.STOPPED)
-    assert handlers.refused(Visitor("other"))[2] == views.note(strings.BUSY, "error")
-    handlers.begin(Visitor())
-    *_, last = handlers.run(*settings(), Visitor())
-    assert last[3] is not None
+    assert views.note("Stopped.") in page.generating.refused(Visitor())
+    assert views.note(say("busy"), "error") in page.generating.refused(Visitor("other"))
+    page.generating.begin(Visitor())
+    assert page.run().made is not None
 
 
-def test_an_evicted_result_is_said_to_be_gone(handlers):
-    assert strings.GONE in handlers.deliver("no-such-result")[2]
+def test_an_evicted_result_is_said_to_be_gone(page):
+    made = {"pieces": [{"id": "no-such-result", "picture": ""}], "asked": 1, "seconds": 1}
+    assert say("gone") in page.show(made).note
+    assert say("gone") in page.showing.open(Visitor(), Picked(id="no-such-result"))[2]
 
 
 # The endpoint
 
 
 def test_the_endpoint_has_the_fields_of_a_request_with_its_defaults():
-    parameters = list(inspect.signature(Handlers.generate).parameters.values())[1:]
+    parameters = list(inspect.signature(Endpoint.generate).parameters.values())[1:]
     fields = dataclasses.fields(Request)
     assert [parameter.name for parameter in parameters] == [field.name for field in fields]
     defaults = [(parameter.default, field.default) for parameter, field in zip(parameters, fields, strict=True)]

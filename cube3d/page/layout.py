@@ -6,134 +6,185 @@ import gradio as gr
 
 from .. import records
 from ..store import Store
-from . import routes, strings, theme, views
-from .handlers import Handlers, Pipeline
+from . import form, routes, strings, theme, views
+from .handlers import Endpoint, Pipeline
+from .handlers_generate import Generating
+from .handlers_result import Showing
 
-RUNNING = 4  # requests handed to the pipeline at a time; it shares its slots among them
-WAITING = 16  # requests that may queue before visitors are asked to come back
+RUNNING = 4  # runs handed to the pipeline at a time; it shares its slots among them
+WAITING = 16  # runs that may queue before visitors are asked to come back
 CAMERA = (60, 72, None)  # degrees around and from above: a three-quarter view; the distance fits the object
+SENTENCES = gr.I18n()  # makes the keys that the browser replaces by sentences; launch_options brings those
+CLICKS = """element.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-do]");
+  if (button) trigger(button.dataset.do, { ...button.dataset });
+});"""  # a fragment's buttons are events of its component: data-do names the event, the other data come with it
 
 
 def build_page(pipeline: Pipeline, store: Store) -> gr.Blocks:
-    """The page over one pipeline and one store. Launch it with `launch_options(store)`, or use `serve`."""
-    handlers = Handlers(pipeline, store)
+    """The page over one pipeline and one store. Launch it with `launch_options`, or use `serve`."""
+    generating, showing, endpoint = Generating(pipeline, store), Showing(pipeline, store), Endpoint(pipeline, store)
     gr.set_static_paths([store.root])  # served from the store itself: gradio's cache would keep a second copy
 
     with gr.Blocks(title=strings.TITLE, analytics_enabled=False, fill_width=True) as page:
-        gr.HTML(views.header(pipeline.info), elem_id="header")
-        result = gr.State()
+        gr.HTML(SENTENCES("header"), elem_id="header")
+        made, source = gr.State(), gr.State()
         with gr.Row(elem_id="desk", equal_height=False):
             with gr.Column(elem_id="controls", scale=0, min_width=360):
                 with gr.Column(elem_id="ask"):
                     prompt = gr.Textbox(
-                        label=strings.PROMPT,
-                        placeholder=strings.PROMPT_HINT,
+                        label=SENTENCES("prompt"),
+                        placeholder=SENTENCES("prompt.hint"),
                         lines=3,
                         max_lines=8,
                         autofocus=True,
                         elem_id="prompt",
                     )
-                    notices = gr.HTML(elem_id="notices")
+                    reading = gr.HTML(elem_id="reading")
                     examples = gr.Dataset(
                         components=[prompt],
                         samples=[[example] for example in strings.EXAMPLES],
-                        label=strings.EXAMPLES_LABEL,
+                        label=SENTENCES("examples"),
                         elem_id="examples",
                     )
                 with gr.Row(elem_id="actions"):
-                    generate = gr.Button(strings.GENERATE, variant="primary", min_width=0, elem_id="generate")
-                    cancel = gr.Button(strings.CANCEL, visible=False, min_width=0, elem_id="cancel")
-                note = gr.HTML(views.note(strings.KEYS, "hint"), elem_id="note")
+                    generate = gr.Button(SENTENCES("generate"), variant="primary", min_width=0, elem_id="generate")
+                    stop = gr.Button(SENTENCES("stop"), visible=False, min_width=0, elem_id="stop")
+                note = gr.HTML(SENTENCES("hint"), elem_id="note")
                 with gr.Column(elem_id="seeds"):
+                    variations = gr.Radio(form.VARIATIONS, value=1, label=SENTENCES("variations"), elem_id="variations")
                     seed = gr.Number(
-                        label=strings.SEED, info=strings.SEED_HINT, placeholder=strings.SEED_EMPTY, elem_id="seed"
+                        label=SENTENCES("seed"),
+                        info=SENTENCES("seed.hint"),
+                        placeholder=SENTENCES("seed.empty"),
+                        elem_id="seed",
                     )
-                    random_seed = gr.Checkbox(True, label=strings.RANDOM_SEED, elem_id="random-seed")
-                with gr.Accordion(strings.ADVANCED, open=False, elem_id="advanced"):
-                    guidance = gr.Slider(
-                        0, 20, 3.0, step=0.1, label=strings.GUIDANCE, info=strings.GUIDANCE_HINT, elem_id="guidance"
-                    )
-                    sampling = gr.Radio(
-                        [strings.NUCLEUS, strings.GREEDY],
-                        value=strings.NUCLEUS,
-                        label=strings.SAMPLING,
-                        info=strings.SAMPLING_HINT,
-                        elem_id="sampling",
-                    )
-                    top_p = gr.Slider(
-                        0.01, 1, 0.9, step=0.01, label=strings.TOP_P, info=strings.TOP_P_HINT, elem_id="top-p"
-                    )
-                    use_box = gr.Checkbox(False, label=strings.USE_BOX, elem_id="use-box")
-                    with gr.Row(visible=False, elem_id="box") as box:
-                        sides = [gr.Number(1, label=side, min_width=80) for side in strings.BOX_SIDES]
-                    resolution = gr.Slider(
-                        *records.RESOLUTIONS,
-                        128,
-                        step=16,
-                        label=strings.RESOLUTION,
-                        info=strings.RESOLUTION_HINT,
-                        elem_id="resolution",
-                    )
-                    faces = gr.Number(
-                        10_000,
-                        label=strings.FACES,
-                        info=strings.FACES_HINT,
-                        placeholder=strings.FACES_EMPTY,
-                        elem_id="faces",
-                    )
+                    with gr.Row(elem_id="seed-row"):
+                        lock = gr.Checkbox(False, label=SENTENCES("lock"), min_width=0, elem_id="lock")
+                        next_seed = gr.Button(SENTENCES("next"), size="sm", scale=0, min_width=0, elem_id="next")
+                with gr.Accordion(SENTENCES("advanced"), open=False, elem_id="advanced"):
+                    controls = _advanced()
+                    box_picture, box_sides, budget = controls.pop("box"), controls.pop("sides"), controls.pop("budget")
             with gr.Column(elem_id="result", scale=1, min_width=320):
                 with gr.Column(elem_id="stage"):
                     viewer = gr.Model3D(
-                        label=strings.VIEWER,
+                        label=SENTENCES("viewer"),
                         show_label=False,
                         interactive=False,
                         height="100%",
                         camera_position=CAMERA,
                         elem_id="viewer",
                     )
-                    gr.HTML(views.empty(), elem_id="empty")
+                    gr.HTML(SENTENCES("empty"), elem_id="empty")
+                    sketches = gr.HTML(elem_id="sketches")
                     overlay = gr.HTML(elem_id="overlay")
-                card = gr.HTML(elem_id="card")
+                variants = gr.HTML(elem_id="variants", js_on_load=CLICKS)
+                card = gr.HTML(elem_id="card", js_on_load=CLICKS)
 
+        keep = gr.State(50)
+        controls |= {"prompt": prompt, "variations": variations, "lock": lock, "seed": seed}
+        fields = [controls[name] for name in form.NAMES]
         quiet = {"show_progress": "hidden", "api_visibility": "private"}
         light = {"queue": False, **quiet}
         device = {"concurrency_id": "device", "concurrency_limit": RUNNING}
+        press_generate = {"fn": None, "js": "() => document.querySelector('#generate').click()"}
+        ended = [generate, stop, sketches]
 
-        started = generate.click(handlers.begin, outputs=[generate, cancel, note, overlay], **light)
+        # A run
+        started = generate.click(generating.begin, outputs=[generate, stop, note, overlay], **light)
         running = started.then(
-            handlers.run,
-            [prompt, random_seed, seed, guidance, sampling, top_p, use_box, *sides, resolution, faces],
-            [seed, note, overlay, result],
-            **quiet,
-            **device,
+            generating.run, [source, keep, *fields], [seed, note, overlay, sketches, made], **quiet, **device
         )
-        running.success(handlers.deliver, result, [viewer, card, note, overlay], **light).then(
-            handlers.idle, outputs=[generate, cancel], **light
+        running.success(showing.deliver, made, [viewer, card, variants, note, overlay], **light).then(
+            generating.idle, outputs=ended, **light
         )
-        running.failure(handlers.refused, outputs=[generate, cancel, note, overlay], **light)
-        stopped = cancel.click(handlers.cancel, outputs=[generate, cancel, note, overlay], **light)
+        running.failure(generating.refused, outputs=[*ended, note, overlay], **light)
+        stopped = stop.click(generating.stop, outputs=[*ended, note, overlay], **light)
         stopped.then(None, cancels=running)  # for a run that gradio's queue still holds
-        page.unload(handlers.leave)
+        page.unload(generating.leave)
 
+        # What the controls do to each other
         page.load(None, js="() => null", outputs=seed)  # an empty gr.Number starts as 0 otherwise
-        prompt.change(handlers.notices, prompt, notices, trigger_mode="always_last", **light)
-        examples.click(lambda sample: sample[0], examples, prompt, **light).then(
-            None, js="() => document.querySelector('#generate').click()"
+        prompt.change(showing.read, prompt, reading, trigger_mode="always_last", **light)
+        examples.click(lambda sample: sample[0], examples, prompt, **light).then(**press_generate)
+        next_seed.click(lambda seed: (form.next_seed(seed), True), seed, [seed, lock], **light).then(**press_generate)
+        controls["sampling"].change(
+            lambda choice: gr.update(visible=choice == form.NUCLEUS), controls["sampling"], controls["top_p"], **light
         )
-        sampling.change(lambda choice: gr.update(visible=choice == strings.NUCLEUS), sampling, top_p, **light)
-        use_box.change(lambda on: gr.update(visible=on), use_box, box, **light)
+        use_box, sides = controls["use_box"], [controls[axis] for axis in "xyz"]
+        use_box.change(lambda on: gr.update(visible=on), use_box, box_sides, **light)
+        gr.on([side.change for side in sides], showing.box, sides, box_picture, trigger_mode="always_last", **light)
+        budget.input(lambda name: form.BUDGETS[name], budget, controls["faces"], **light)
+        controls["faces"].change(form.budget, controls["faces"], budget, **light)
 
-        gr.api(handlers.generate, api_name="generate", **device)
+        # What is finished
+        variants.select(showing.open, outputs=[viewer, card, note], **light)
+
+        gr.api(endpoint.generate, api_name="generate", **device)
         page.queue(max_size=WAITING)
     return page
 
 
-def launch_options(store: Store) -> dict[str, object]:
+def _advanced() -> dict[str, gr.components.Component]:
+    """The controls under Advanced by the name of their field; box, sides and budget are no fields themselves."""
+    controls = {}
+    controls["negative_prompt"] = gr.Textbox(
+        "",  # left out, it would be None until someone types
+        label=SENTENCES("negative"),
+        placeholder=SENTENCES("negative.hint"),
+        max_lines=3,
+        elem_id="negative",
+    )
+    controls["guidance"] = gr.Slider(
+        0, 20, 3.0, step=0.1, label=SENTENCES("guidance"), info=SENTENCES("guidance.hint"), elem_id="guidance"
+    )
+    controls["sampling"] = gr.Radio(
+        [(SENTENCES("nucleus"), form.NUCLEUS), (SENTENCES("greedy"), form.GREEDY)],
+        value=form.NUCLEUS,
+        label=SENTENCES("sampling"),
+        info=SENTENCES("sampling.hint"),
+        elem_id="sampling",
+    )
+    controls["top_p"] = gr.Slider(
+        0.01, 1, 0.9, step=0.01, label=SENTENCES("top_p"), info=SENTENCES("top_p.hint"), elem_id="top-p"
+    )
+    controls["use_box"] = gr.Checkbox(False, label=SENTENCES("box"), elem_id="use-box")
+    with gr.Row(visible=False, elem_id="box") as controls["sides"]:
+        for axis in "xyz":
+            controls[axis] = gr.Number(1, label=SENTENCES(f"box.{axis}"), min_width=60, elem_id=f"box-{axis}")
+        controls["box"] = gr.HTML(views.box((1, 1, 1), strings.say()), elem_id="box-picture")
+    controls["resolution"] = gr.Slider(
+        *records.RESOLUTIONS,
+        128,
+        step=16,
+        label=SENTENCES("resolution"),
+        info=SENTENCES("resolution.hint"),
+        elem_id="resolution",
+    )
+    controls["faces"] = gr.Number(
+        10_000,
+        label=SENTENCES("faces"),
+        info=SENTENCES("faces.hint"),
+        placeholder=SENTENCES("faces.empty"),
+        elem_id="faces",
+    )
+    controls["budget"] = gr.Radio(
+        [(SENTENCES(f"budget.{name}"), name) for name in form.BUDGETS],
+        value="usual",
+        label=SENTENCES("budget"),
+        show_label=False,
+        elem_id="budget",
+    )
+    return controls
+
+
+def launch_options(pipeline: Pipeline, store: Store) -> dict[str, object]:
     """What gradio takes at launch rather than in Blocks: looks, keys, routes, and nothing from or to the outside."""
     return {
         "theme": theme.theme(),
         "css_paths": theme.CSS,
-        "js": theme.JS.read_text(encoding="utf-8"),
+        "js": theme.script(),
+        "i18n": _sentences(pipeline.info),
         "favicon_path": theme.ICON,
         "footer_links": ["api"],
         "app_kwargs": {"routes": routes.routes(store)},
@@ -148,4 +199,19 @@ def launch_options(store: Store) -> dict[str, object]:
 
 def serve(pipeline: Pipeline, store: Store, **options: object) -> tuple[object, str, str]:
     """Build the page and launch it; `options` are those of gr.Blocks.launch: server_name, server_port, root_path ..."""
-    return build_page(pipeline, store).launch(**{**launch_options(store), **options})
+    return build_page(pipeline, store).launch(**{**launch_options(pipeline, store), **options})
+
+
+def _sentences(model: records.ModelInfo) -> gr.I18n:
+    """Every language's sentences, and the fragments made of them that stand on the page from the start."""
+    return gr.I18n(
+        **{
+            language: {
+                **strings.say(language).sentences,
+                "header": views.header(model, strings.say(language)),
+                "empty": views.empty(strings.say(language)),
+                "hint": views.note(strings.say(language)("keys"), "hint"),
+            }
+            for language in strings.LANGUAGES
+        }
+    )

@@ -1,32 +1,40 @@
-() => {
-  // Ctrl or Cmd + Enter generates, Escape cancels. The buttons do the work, so that a disabled one ignores its key.
-  const press = (id) => document.getElementById(id)?.click();
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
-      event.preventDefault();
-      press("generate");
-    } else if (event.key === "Escape") {
-      press("cancel");
-    }
-  }, true);
+// Ctrl or Cmd + Enter generates, Escape stops. The buttons do the work, so that a disabled one ignores its key.
+const press = (id) => document.getElementById(id)?.click();
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    press("generate");
+  } else if (event.key === "Escape") {
+    press("stop");
+  }
+}, true);
 
-  // The viewer's canvas comes nameless and first in the tab order.
-  new MutationObserver(() => {
-    const canvas = document.querySelector("#viewer canvas:not([role])");
-    if (!canvas) return;
-    canvas.tabIndex = 0;
-    canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", document.querySelector("#viewer label").innerText.trim());
-    canvas.setAttribute("aria-describedby", "summary");
-  }).observe(document.body, { childList: true, subtree: true });
+// The viewer's canvas comes nameless and first in the tab order.
+new MutationObserver(() => {
+  const canvas = document.querySelector("#viewer canvas:not([role])");
+  if (!canvas) return;
+  canvas.tabIndex = 0;
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", document.querySelector("#viewer label").innerText.trim());
+  canvas.setAttribute("aria-describedby", "summary");
+}).observe(document.body, { childList: true, subtree: true });
 
-  // Seconds go on between the server's messages, which a long stage does not send.
-  setInterval(() => {
-    for (const clock of document.querySelectorAll(".elapsed")) {
-      const now = performance.now();
-      if (clock.sent !== clock.dataset.seconds) [clock.sent, clock.since] = [clock.dataset.seconds, now];
-      const seconds = Number(clock.sent) + (now - clock.since) / 1000;
-      clock.textContent = clock.textContent.replace(/[\d.]+/, seconds.toFixed(1));
-    }
-  }, 100);
-}
+// The picked one of several variations.
+document.addEventListener("click", (event) => {
+  const picked = event.target.closest(".pick button");
+  if (!picked) return;
+  for (const button of picked.closest(".pick").querySelectorAll("button")) {
+    button.setAttribute("aria-pressed", button === picked);
+  }
+});
+
+// Seconds go on between the server's messages, which a long stage does not send.
+setInterval(() => {
+  for (const clock of document.querySelectorAll(".elapsed")) {
+    const now = performance.now();
+    if (clock.sent !== clock.dataset.seconds) [clock.sent, clock.since] = [clock.dataset.seconds, now];
+    const seconds = (Number(clock.sent) + (now - clock.since) / 1000).toFixed(1);
+    const mark = clock.textContent.includes(",") ? "," : ".";
+    clock.textContent = clock.textContent.replace(/[\d.,]+/, seconds.replace(".", mark));
+  }
+}, 100);

@@ -9,8 +9,13 @@ from gradio.themes.utils import fonts, sizes
 
 HERE = Path(__file__).parent
 CSS = HERE / "page.css"
-JS = HERE / "page.js"
+SCRIPTS = (HERE / "page.js",)
 ICON = HERE / "icon.png"
+
+
+def script() -> str:
+    """The page's JavaScript as the one function that gradio calls when the page is there."""
+    return "() => {\n" + "\n".join(f"{{\n{path.read_text(encoding='utf-8')}}}" for path in SCRIPTS) + "}"
 
 
 def theme() -> gr.themes.Base:

@@ -1,14 +1,17 @@
-"""Snapshots and descriptions of results become HTML fragments; every text is escaped here. Knows no components."""
+"""Snapshots and numbers become HTML fragments in a language; every text is escaped here. Knows no components."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 from ..records import ModelInfo
 from ..store import Stored
-from . import routes, strings
+from . import strings
 from .progress import Progress
+from .strings import Say
 
 CUBE = (
     '<svg class="{classes}" viewBox="0 0 64 64" role="img" aria-label="{label}">'
@@ -16,49 +19,66 @@ CUBE = (
     '<path class="right" d="M58 18 32 32V60L58 46Z"/>'
     '<path class="line" d="M19 11 45 25V53M45 11 19 25V53M6 32 32 46 58 32"/></svg>'
 )
+BOX_VIEW = 100  # side of the picture of a box, in its own units
 
 
-def header(model: ModelInfo) -> str:
-    logo = CUBE.format(classes="cube logo", label=strings.SKETCH)
+def header(model: ModelInfo, say: Say) -> str:
+    logo = CUBE.format(classes="cube logo", label=say("sketch"))
     return (
-        f"<header>{logo}<h1>{strings.TITLE}</h1><p>{strings.TAGLINE}</p>"
-        f'<span class="badge" title="{strings.MODEL}">{escape(model.name)}</span></header>'
+        f"<header>{logo}<h1>{strings.TITLE}</h1><p>{say('tagline')}</p>"
+        f'<span class="badge" title="{say("model")}">{escape(model.name)}</span></header>'
     )
 
 
-def empty() -> str:
+def empty(say: Say) -> str:
     """What the stage shows before the first object."""
-    cube = CUBE.format(classes="cube", label=strings.SKETCH)
-    return f"{cube}<h2>{strings.EMPTY_HEAD}</h2><p>{strings.EMPTY_BODY}</p>"
+    cube = CUBE.format(classes="cube", label=say("sketch"))
+    return f"{cube}<h2>{say('empty.head')}</h2><p>{say('empty.body')}</p>"
 
 
-def progress(step: Progress) -> str:
+def progress(step: Progress, say: Say) -> str:
     """The overlay of a running request: the tokens so far as a mosaic, the stage, and the numbers."""
     numbers = []
     if step.stage == "tokens":
-        numbers.append(strings.TOKENS.format(done=step.done, total=step.total))
+        numbers.append(say("tokens", done=step.done, total=step.total))
         if step.left is not None:
-            numbers += [strings.RATE.format(rate=step.rate), strings.LEFT.format(left=math.ceil(step.left))]
+            numbers += [say("rate", rate=step.rate), say("left", left=math.ceil(step.left))]
     spans = "".join(f"<span>{number}</span>" for number in numbers)
-    elapsed = strings.ELAPSED.format(seconds=step.seconds)
+    elapsed = say("seconds", seconds=step.seconds)
     clock = f'<span class="elapsed" data-seconds="{step.seconds:.2f}">{elapsed}</span>'
     pace = "counting" if step.stage == "tokens" else "waiting"
     return (
-        f'<div class="running {pace}">{_mosaic(step)}<h2>{escape(step.message)}</h2>'
+        f'<div class="running {pace}">{_mosaic(step, say)}<h2>{escape(step.message(say))}</h2>'
         f'<p class="numbers">{spans}{clock}</p></div>'
     )
 
 
-def _mosaic(step: Progress) -> str:
+def _mosaic(step: Progress, say: Say) -> str:
     total = max(step.total, 1)
     columns = 2 ** math.ceil(math.log2(total) / 2)
     rows = math.ceil(total / columns)
     full, part = divmod(step.done, columns)
+    style = f"--columns:{columns};--rows:{rows};--full:{full};--part:{part};--share:{step.done / total:.3f}"
     return (
-        f'<div class="mosaic" role="progressbar" aria-label="{strings.STAGES["tokens"]}" aria-valuemin="0" '
+        f'<div class="mosaic" role="progressbar" aria-label="{say("stage.tokens")}" aria-valuemin="0" '
         f'aria-valuemax="{total}" aria-valuenow="{step.done}" '
-        f'style="--columns:{columns};--rows:{rows};--full:{full};--part:{part}"><i></i><b></b></div>'
+        f'style="{style}"><i></i><b></b></div>'
     )
+
+
+def sketches(before: Sequence[str], now: Sequence[str], say: Say) -> str:
+    """Pictures of what there is so far, each fading in over the one before it; empty ones are still to come."""
+    pictures = "".join(
+        f'<li style="background-image:url({old})">{_picture(new, say("preview")) if new else ""}</li>'
+        if old
+        else f"<li>{_picture(new, say('preview')) if new else ''}</li>"
+        for old, new in zip(before, now, strict=True)
+    )
+    return f'<ul class="sketches" style="--count:{len(now)}">{pictures}</ul>'
+
+
+def _picture(source: str, label: str) -> str:
+    return f'<img src="{source}" alt="{escape(label)}">'
 
 
 def note(message: str, kind: str = "plain") -> str:
@@ -67,62 +87,43 @@ def note(message: str, kind: str = "plain") -> str:
     return f'<p class="note {kind}" role="{role}">{escape(message)}</p>'
 
 
-def notices(sentences: list[str]) -> str:
+def notices(sentences: Sequence[str]) -> str:
     return "".join(note(sentence, "notice") for sentence in sentences)
 
 
-def card(stored: Stored, formats: tuple[str, ...]) -> str:
-    """A finished object in words, its downloads and its timings: the text alternative of the viewer."""
-    info = stored.info
-    x, y, z = (side / max(info["size"]) for side in info["size"])  # files measure 1 m along the longest side
-    asked = info["request"]["faces"]
-    triangles = strings.TRIANGLES_ALL if asked is None else strings.TRIANGLES_OF
-    facts = {
-        strings.TRIANGLES: triangles.format(faces=info["faces"], asked=asked),
-        strings.SIZE: strings.SIZE_OF.format(x=x, y=y, z=z),
-        strings.WATERTIGHT: strings.YES if info["watertight"] else strings.NO,
-        strings.SHELLS: f"{info['shells']:,}",
-        strings.SEED_USED: str(info["seed"]),
-        strings.MODEL: strings.MODEL_OF.format(model=info["model"], tokens=info["tokens"]),
-        strings.LICENCE: info["licence"],
-    }
-    rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
-    summary = strings.SUMMARY.format(prompt=info["prompt"], faces=info["faces"], x=x, y=y, z=z)
+def reading(used: int, room: int, sentences: Sequence[str], say: Say) -> str:
+    """How much of the prompt the model reads, and what it cannot."""
+    return f'<p class="count">{say("count", used=used, room=room)}</p>{notices(sentences)}'
+
+
+def variants(made: Sequence[tuple[Stored, str]], say: Say) -> str:
+    """Results of one run as pictures to pick from; the first is the one on the stage."""
+    items = "".join(
+        f'<li><button type="button" data-do="select" data-id="{stored.id}" aria-pressed="{str(not index).lower()}">'
+        f"{_picture(picture, say('variant', seed=stored.info['seed']))}<span>{stored.info['seed']}</span></button></li>"
+        for index, (stored, picture) in enumerate(made)
+    )
+    return f'<ul class="pick" aria-label="{say("variations")}">{items}</ul>'
+
+
+def box(sides: Sequence[Any], say: Say) -> str:
+    """A box of these proportions, seen from above a corner; nothing for sides that are no box."""
+    if not all(isinstance(side, (int, float)) and 0 < side < math.inf for side in sides):
+        return ""
+    x, y, z = (side / max(sides) for side in sides)
+    across, down = math.cos(math.pi / 6), math.sin(math.pi / 6)
+
+    def path(*corners: tuple[float, float, float]) -> str:
+        flat = (((cx - cz) * across, (cx + cz) * down - cy) for cx, cy, cz in corners)
+        return "M" + " ".join(f"{scale * (u - left):.1f} {scale * (v - top):.1f}" for u, v in flat) + "Z"
+
+    width, height = (x + z) * across, (x + z) * down + y
+    scale = BOX_VIEW / max(width, height)
+    left, top = (width - BOX_VIEW / scale) / 2 - z * across, (height - BOX_VIEW / scale) / 2 - y
+    label = say("box.picture", **{axis: f"{side:g}" for axis, side in zip("xyz", sides, strict=True)})
     return (
-        f'<article class="card"><h2>{escape(info["prompt"])}</h2><p class="spoken" id="summary">{escape(summary)}</p>'
-        f"{_downloads(stored, formats)}<dl>{rows}</dl>{_timings(info['timings'])}{notices(info['notices'])}</article>"
+        f'<svg class="cube box" viewBox="-2 -2 {BOX_VIEW + 4} {BOX_VIEW + 4}" role="img" aria-label="{label}">'
+        f'<path class="top" d="{path((0, y, 0), (x, y, 0), (x, y, z), (0, y, z))}"/>'
+        f'<path class="left" d="{path((0, y, z), (x, y, z), (x, 0, z), (0, 0, z))}"/>'
+        f'<path class="right" d="{path((x, y, 0), (x, 0, 0), (x, 0, z), (x, y, z))}"/></svg>'
     )
-
-
-def _downloads(stored: Stored, formats: tuple[str, ...]) -> str:
-    links = []
-    for format in formats:
-        size = f"<small>{_bytes(stored.info['bytes'])}</small>" if format == "glb" else ""
-        links.append(
-            f'<a href="{routes.link(stored.id, format)}" download="{escape(stored.name)}.{format}" '
-            f'title="{strings.DOWNLOAD_HINTS[format]}">{format.upper()}{size}</a>'
-        )
-    return f'<nav aria-label="{strings.DOWNLOADS}">{"".join(links)}</nav>'
-
-
-def _timings(timings: dict[str, float]) -> str:
-    total = timings["total"]
-    stages = [(name, timings[name]) for name in strings.STAGES_SHORT if timings[name] > 0]
-    bars = "".join(f'<li style="flex-grow:{seconds:.4f}" class="{name}"></li>' for name, seconds in stages)
-    words = "".join(
-        f'<li class="{name}">{strings.STAGES_SHORT[name]} <b>{_seconds(seconds)}</b></li>' for name, seconds in stages
-    )
-    return (
-        f'<section class="timings"><h3>{strings.TIMINGS} <b>{_seconds(total)}</b></h3>'
-        f'<ul class="bars" aria-hidden="true">{bars}</ul><ul class="words">{words}</ul></section>'
-    )
-
-
-def _seconds(seconds: float) -> str:
-    if seconds < 0.1:
-        return strings.ELAPSED_SHORT.format(milliseconds=1000 * seconds)
-    return strings.ELAPSED.format(seconds=seconds)
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"

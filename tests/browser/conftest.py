@@ -44,7 +44,7 @@ def browser():
 @contextmanager
 def launched(pipeline: FakePipeline, store: Store) -> Iterator[str]:
     page = layout.build_page(pipeline, store)
-    options = layout.launch_options(store)
+    options = layout.launch_options(pipeline, store)
     _, url, _ = page.launch(**options, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
     yield url
     page.close(verbose=False)

@@ -1,0 +1,83 @@
+"""A stored result becomes the card below the viewer: facts, downloads, timings. Knows no components."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from ..export import FORMATS
+from ..store import Stored
+from . import routes
+from .strings import Say
+from .views import notices
+
+STUD = 0.28  # metres
+STAGES = ("text", "tokens", "latents", "field", "surface", "mesh", "export")
+
+
+def card(stored: Stored, say: Say) -> str:
+    """A finished object in words, its downloads and its timings: the text alternative of the viewer."""
+    info = stored.info
+    x, y, z = metres(info)
+    rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts(info, say))
+    summary = say("summary", prompt=info["prompt"], faces=info["faces"], x=x, y=y, z=z)
+    return (
+        f'<article class="card"><h2>{escape(info["prompt"])}</h2><p class="spoken" id="summary">{escape(summary)}</p>'
+        f"{_downloads(stored, say)}"
+        f'<p class="licence">{escape(say("licence.of", licence=info["licence"]))}</p>'
+        f"<dl>{rows}</dl>{_timings(info['timings'], say)}{notices(info['notices'])}</article>"
+    )
+
+
+def metres(info: dict[str, Any]) -> tuple[float, float, float]:
+    """Width, height and depth of the files, which measure 1 m along the longest side."""
+    x, y, z = (side / max(info["size"]) for side in info["size"])
+    return x, y, z
+
+
+def facts(info: dict[str, Any], say: Say) -> list[tuple[str, str]]:
+    asked = info["request"]["faces"]
+    sides = metres(info)
+    studs = say("size.studs", **dict(zip("xyz", (side / STUD for side in sides), strict=True)))
+    cm = say("size.cm", **dict(zip("xyz", (100 * side for side in sides), strict=True)))
+    return [
+        (say("triangles"), say("triangles.all" if asked is None else "triangles.of", faces=info["faces"], asked=asked)),
+        (say("size"), f"{studs}<br>{cm}"),
+        (say("watertight"), say("yes" if info["watertight"] else "no")),
+        (say("shells"), f"{info['shells']}"),
+        (say("bytes"), size(info["bytes"], say)),
+        (say("seed.used"), str(info["seed"])),
+        (say("model"), escape(say("model.of", model=info["model"], tokens=info["tokens"]))),
+    ]
+
+
+def _downloads(stored: Stored, say: Say) -> str:
+    links = []
+    for format in FORMATS:
+        bytes = f"<small>{size(stored.info['bytes'], say)}</small>" if format == "glb" else ""
+        links.append(
+            f'<a href="{routes.link(stored.id, format)}" download="{escape(stored.name)}.{format}" '
+            f'title="{say(f"download.{format}")}">{format.upper()}{bytes}</a>'
+        )
+    return f'<nav aria-label="{say("downloads")}">{"".join(links)}</nav>'
+
+
+def _timings(timings: dict[str, float], say: Say) -> str:
+    stages = [(name, timings[name]) for name in STAGES if timings[name] > 0]
+    bars = "".join(f'<li style="flex-grow:{seconds:.4f}" class="{name}"></li>' for name, seconds in stages)
+    words = "".join(
+        f'<li class="{name}">{say(f"short.{name}")} <b>{_seconds(seconds, say)}</b></li>' for name, seconds in stages
+    )
+    return (
+        f'<section class="timings"><h3>{say("timings")} <b>{_seconds(timings["total"], say)}</b></h3>'
+        f'<ul class="bars" aria-hidden="true">{bars}</ul><ul class="words">{words}</ul></section>'
+    )
+
+
+def _seconds(seconds: float, say: Say) -> str:
+    return say("milliseconds", milliseconds=1000 * seconds) if seconds < 0.1 else say("seconds", seconds=seconds)
+
+
+def size(count: int, say: Say) -> str:
+    """Bytes in the unit that suits them."""
+    return say("megabytes", count=count / 1e6) if count >= 1e6 else say("kilobytes", count=count / 1e3)
