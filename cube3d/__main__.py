@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
+from . import serve
 from .errors import CubeError, MeshError, RequestError, SaveError
 
 TRAININGS = {
@@ -82,13 +83,7 @@ def _parser() -> Parser:
     command.add_argument("step", choices=TRAININGS, help="; ".join(f"{k}: {v}" for k, v in TRAININGS.items()))
     command.add_argument("options", nargs=argparse.REMAINDER, help="of that step; try --help")
 
-    command = _command(commands, "serve", serve, "open the page")
-    command.add_argument("--host", help="address to listen on (default: GRADIO_SERVER_NAME, or this machine alone)")
-    command.add_argument("--port", type=int, help="default: GRADIO_SERVER_PORT, or the first free one from 7860")
-    command.add_argument("--root-path", help="path the page has behind a proxy")
-    command.add_argument("--results", type=Path, help="folder for finished objects (default: the user's cache)")
-    command.add_argument("--quota", type=float, default=1.0, metavar="GB", help="of finished objects (default: 1)")
-    _add_model_options(command)
+    serve.add_options(_command(commands, "serve", serve.serve, "open the page"))
     return parser
 
 
@@ -173,17 +168,6 @@ def train(options: argparse.Namespace) -> None:
     from importlib import import_module
 
     import_module(f".training.{options.step}", __package__).main(options.options)
-
-
-def serve(options: argparse.Namespace) -> None:
-    from .page import serve as serve_page
-    from .store import Store, default_root
-
-    if options.quota <= 0:
-        raise RequestError("quota", f"--quota must be above 0, not {options.quota:g}.")
-    store = Store(options.results or default_root(), int(options.quota * 1e9))
-    chosen = {"server_name": options.host, "server_port": options.port, "root_path": options.root_path}
-    serve_page(_load(options), store, **{name: value for name, value in chosen.items() if value is not None})
 
 
 # Files and progress

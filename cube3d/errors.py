@@ -7,6 +7,7 @@ CubeError
 ├── MeshError           a mesh file cannot be read, or holds no triangles
 ├── EmptySurface        the field has no surface: nothing to export
 ├── SaveError           the disk is full or read-only
+├── DeviceError         no device could be had for the request, or it was taken away
 └── Cancelled           the caller stopped the request
 """
 
@@ -21,6 +22,9 @@ class RequestError(CubeError, ValueError):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
         self.field = field
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.field, str(self))
 
 
 class CheckpointError(CubeError):
@@ -41,6 +45,10 @@ class EmptySurface(CubeError):
 
 class SaveError(CubeError, OSError):
     """A result could not be written."""
+
+
+class DeviceError(CubeError):
+    """There is no device to serve a request on."""
 
 
 class Cancelled(CubeError):

@@ -48,7 +48,7 @@ class Pipeline:
         slots: int = 4,
         lazy: bool = False,
     ) -> None:
-        self.config, self.device = config, device
+        self.config, self.device, self.slots = config, device, slots
         self.steps = config.shape.num_encoder_latents
         self.info = ModelInfo(config.name, digest, config.licence, self.steps, config.shape.num_codes, config.previews)
         self._text, self._gpt, self._shape = text, gpt, shape
