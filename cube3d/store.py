@@ -1,15 +1,18 @@
 """A result becomes files on disk, found again by its id. Knows no model and no web.
 
-    <root>/<id>/result.json             the public description, and the name that the files carry
+    <root>/<id>/result.json             the public description, the tokens, the name that the files carry
     <root>/<id>/a-wooden-chair.glb      the object
-    <root>/<id>/a-wooden-chair.obj ...  other formats, written when first asked for
+    <root>/<id>/a-wooden-chair.obj ...  other formats, the archive of all and the pictures, made when first asked for
+    <root>/<id>/pinned                  there when the result must not be evicted
 
 A result appears whole or not at all: everything is written under a temporary name and then renamed. When the files
-outgrow the quota, the oldest results go.
+outgrow the quota, the oldest results go that nobody pinned; a download under way still ends well.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import logging
 import os
@@ -17,20 +20,32 @@ import re
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
+from . import thumbnail
 from .errors import SaveError
 from .export import FORMATS, export, read_glb, read_recipe, slug
-from .records import Result
+from .records import Mesh, Result
+from .version import VERSION
 
 QUOTA = 2**30  # bytes
+ARCHIVE = "zip"
+PICTURES: dict[str, Callable[[Mesh], Image.Image]] = {
+    "thumbnail": lambda mesh: thumbnail.poster(mesh, 512, 512, radius=48),
+    "cutout": thumbnail.cutout,
+    "card": lambda mesh: thumbnail.poster(mesh, 1200, 630),  # the shape that link previews want
+}
 _ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _UNFINISHED = ".unfinished-"
-_INFO = "result.json"
+_INFO, _PINNED = "result.json", "pinned"
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +60,17 @@ def default_root() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A result on disk. `info` is what Result.info said."""
+    """A result on disk. `info` is what Result.info said, `version` the cube3d that made it.
+
+    `key` deletes the result; only what `Store.save` returns has it.
+    """
 
     id: str
     name: str
     folder: Path
     info: dict[str, Any]
+    version: str
+    key: str | None = None
 
     def path(self, format: str) -> Path:
         return self.folder / f"{self.name}.{format}"
@@ -70,10 +90,13 @@ class Store:
         self.root = Path(root).resolve()
         self.quota = quota
         self._lock = threading.Lock()
+        self._making = threading.Lock()  # one file at a time: drawing takes a core and some 200 MB
         with _saving():
             self.root.mkdir(parents=True, exist_ok=True)
             for leftover in self.root.glob(f"{_UNFINISHED}*"):
                 shutil.rmtree(leftover)
+            for leftover in self.root.glob(f"*/{_UNFINISHED}*"):
+                leftover.unlink()
         self._evict(keep=None)
 
     def save(self, result: Result) -> Stored:
@@ -81,14 +104,22 @@ class Store:
 
         Raises SaveError when the disk is full or read-only; nothing of the result is left then.
         """
+        key = secrets.token_urlsafe(16)
         name = slug(result.request.prompt)
-        stored = Stored(result.id, name, self.root / result.id, result.info)
-        unfinished = self.root / f"{_UNFINISHED}{secrets.token_hex(8)}"
+        stored = Stored(result.id, name, self.root / result.id, result.info, VERSION, key)
+        record = {
+            "name": name,
+            "version": VERSION,
+            "key": _digest(key),  # the folder may be served as it is; whoever reads this cannot delete
+            "info": stored.info,
+            "tokens": result.tokens.tolist(),
+        }
+        unfinished = self.root / _unfinished()
         try:
             with _saving():
                 unfinished.mkdir()
                 (unfinished / stored.glb.name).write_bytes(result.glb)
-                (unfinished / _INFO).write_text(json.dumps({"name": name, "info": stored.info}), encoding="utf-8")
+                (unfinished / _INFO).write_text(json.dumps(record), encoding="utf-8")
                 unfinished.rename(stored.folder)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -97,57 +128,138 @@ class Store:
 
     def get(self, id: str) -> Stored | None:
         """The result of that id, or None when there is none (or no longer)."""
-        if not _ID.fullmatch(id):
-            return None
-        folder = self.root / id
-        try:
-            record = json.loads((folder / _INFO).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        return Stored(id, record["name"], folder, record["info"])
+        record = self._record(id)
+        return record and Stored(id, record["name"], self.root / id, record["info"], record["version"])
+
+    def tokens(self, id: str) -> np.ndarray | None:
+        """(N,) int64 token ids of a result; None when there is no such result."""
+        record = self._record(id)
+        return record and np.array(record["tokens"], np.int64)
 
     def file(self, id: str, format: str) -> Path | None:
-        """The result in `format` (see export.FORMATS), written on first request; None when there is no such result.
+        """The result in `format` (of export.FORMATS, or "zip"), made on first request; None without such a result.
 
         Raises SaveError when the disk is full or read-only.
         """
         stored = self.get(id)
-        if stored is None or format not in FORMATS:
+        if stored is None or format not in (*FORMATS, ARCHIVE):
             return None
-        path = stored.path(format)
-        if not path.exists():
-            glb = stored.glb.read_bytes()
-            data = export(read_glb(glb), format, stored.name, read_recipe(glb) or {})
-            unfinished = stored.folder / f"{_UNFINISHED}{secrets.token_hex(8)}"
-            try:
-                with _saving():
-                    unfinished.write_bytes(data)
-                    unfinished.replace(path)
-            finally:
-                unfinished.unlink(missing_ok=True)
-            self._evict(keep=id)
-        return path
+        return self._once(stored, stored.path(format), _archive if format == ARCHIVE else lambda s: _convert(s, format))
+
+    def archive(self, id: str) -> Path | None:
+        """All formats in one zip, with the recipe and the licence. As `file`."""
+        return self.file(id, ARCHIVE)
+
+    def picture(self, id: str, name: str) -> Path | None:
+        """A PNG of the result, drawn on first request; `name` is one of PICTURES. As `file`."""
+        stored = self.get(id)
+        if stored is None or name not in PICTURES:
+            return None
+        return self._once(stored, stored.folder / f"{name}.png", lambda stored: _draw(stored, name))
+
+    def thumbnail(self, id: str) -> Path | None:
+        """The square picture, 512 pixels wide. As `file`."""
+        return self.picture(id, "thumbnail")
+
+    def pin(self, id: str) -> bool:
+        """Keep a result whatever the quota; False when there is no such result."""
+        with self._lock:
+            if self.get(id) is None:
+                return False
+            with _saving():
+                (self.root / id / _PINNED).touch()
+            return True
+
+    def delete(self, id: str, key: str) -> bool:
+        """Remove a result for whoever holds its key; False, and nothing happens, for a wrong key or an unknown id."""
+        with self._lock:
+            record = self._record(id)
+            if record is None or not secrets.compare_digest(record["key"], _digest(key)):
+                return False
+            self._remove(self.root / id)
+            return True
 
     @property
     def used(self) -> int:
         """Bytes held by all results."""
-        return sum(_size(folder) for _, folder in self._oldest_first())
+        with self._lock:
+            return sum(_size(folder) for folder in self._oldest_first())
 
-    def _oldest_first(self) -> list[tuple[int, Path]]:
-        return sorted((info.stat().st_mtime_ns, info.parent) for info in self.root.glob(f"*/{_INFO}"))
+    def _record(self, id: str) -> dict[str, Any] | None:
+        if not _ID.fullmatch(id):
+            return None
+        try:
+            return json.loads((self.root / id / _INFO).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+
+    def _once(self, stored: Stored, path: Path, make: Callable[[Stored], bytes]) -> Path | None:
+        """`path`, holding what `make` returns; None when the result went away meanwhile."""
+        with self._making:
+            if path.exists():
+                return path
+            unfinished = stored.folder / _unfinished()
+            try:
+                with _saving(), suppress(FileNotFoundError):
+                    unfinished.write_bytes(make(stored))
+                    unfinished.replace(path)
+            finally:
+                unfinished.unlink(missing_ok=True)
+        self._evict(keep=stored.id)
+        return path if path.exists() else None
+
+    def _oldest_first(self) -> list[Path]:
+        return [info.parent for info in sorted(self.root.glob(f"*/{_INFO}"), key=lambda info: info.stat().st_mtime_ns)]
 
     def _evict(self, keep: str | None) -> None:
         with self._lock:
-            results = [(folder, _size(folder)) for _, folder in self._oldest_first()]
+            results = [(folder, _size(folder)) for folder in self._oldest_first()]
             excess = sum(size for _, size in results) - self.quota
             for folder, size in results:
                 if excess <= 0:
                     break
-                if folder.name != keep:
-                    doomed = folder.rename(self.root / f"{_UNFINISHED}{secrets.token_hex(8)}")
-                    shutil.rmtree(doomed, ignore_errors=True)
+                if folder.name != keep and not (folder / _PINNED).exists():
+                    self._remove(folder)
                     log.info("Evicted result %s (%d bytes).", folder.name, size)
                     excess -= size
+
+    def _remove(self, folder: Path) -> None:
+        """Gone at once for whoever looks for it; what is being read can be read to its end."""
+        shutil.rmtree(folder.rename(self.root / _unfinished()), ignore_errors=True)
+
+
+def _convert(stored: Stored, format: str) -> bytes:
+    glb = stored.glb.read_bytes()
+    return export(read_glb(glb), format, stored.name, read_recipe(glb) or {})
+
+
+def _archive(stored: Stored) -> bytes:
+    glb = stored.glb.read_bytes()
+    mesh, recipe = read_glb(glb), read_recipe(glb) or {}
+    parts: dict[str, str | bytes] = {f"{stored.name}.glb": glb}
+    for format in FORMATS:
+        parts.setdefault(f"{stored.name}.{format}", export(mesh, format, stored.name, recipe))
+    parts["recipe.json"] = json.dumps(recipe, indent=2, ensure_ascii=False)
+    parts["LICENCE.txt"] = f"Made with {stored.info['model']}. Licence of the model: {stored.info['licence']}.\n"
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, content in parts.items():
+            archive.writestr(zipfile.ZipInfo(path), content, zipfile.ZIP_DEFLATED)  # dated 1980: same parts, same bytes
+    return file.getvalue()
+
+
+def _draw(stored: Stored, name: str) -> bytes:
+    file = io.BytesIO()
+    PICTURES[name](read_glb(stored.glb.read_bytes())).save(file, "PNG")
+    return file.getvalue()
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+
+
+def _unfinished() -> str:
+    return f"{_UNFINISHED}{secrets.token_hex(8)}"
 
 
 def _size(folder: Path) -> int:

@@ -23,6 +23,7 @@ from cube3d.page.handlers_generate import Generating
 from cube3d.page.handlers_result import Showing
 from cube3d.records import MAX_SEED, Done, Failed, Queued, Request, Stage, Tokens, Variant
 from cube3d.store import Store
+from cube3d.version import VERSION
 
 say = strings.say()
 
@@ -523,7 +524,7 @@ def test_health_answers_while_an_object_is_made(store):
         job = connected.submit(prompt="a chair", api_name="/generate")
         while not pipeline.steps:
             time.sleep(0.01)
-        assert httpx.get(f"{url}health").text == "ok"
+        assert httpx.get(f"{url}health").json() == {"status": "ok", "model": "fake", "version": VERSION}
         assert pipeline.open == 1
         job.cancel()
 

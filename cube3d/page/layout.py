@@ -187,7 +187,7 @@ def launch_options(pipeline: Pipeline, store: Store) -> dict[str, object]:
         "i18n": _sentences(pipeline.info),
         "favicon_path": theme.ICON,
         "footer_links": ["api"],
-        "app_kwargs": {"routes": routes.routes(store)},
+        "app_kwargs": {"routes": routes.routes(store, pipeline)},
         "max_file_size": "1mb",
         "run_history": False,
         "enable_monitoring": False,

@@ -1,31 +1,67 @@
-"""Addresses beside the page: a link to a stored result -> its file. Knows the store and HTTP; no components."""
+"""Addresses beside the main page -> what they answer. Knows the store and HTTP; no components.
+
+    /results/<id>/<format>      a stored object as a file, made when first asked for
+    /s/<id>                     its own page; with ?embed the viewer alone
+    /s/<id>/<picture>.png       its pictures
+    /s/<id>/delete              takes {"key": ...} by POST
+    /health                     answers while objects are made
+    /viewer, /vendor            what the page of an object is made of
+
+Whoever knows an id may see the object: ids are random, and search engines are asked to stay away.
+"""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Protocol
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from ..errors import SaveError
-from ..store import Store
+from ..records import ModelInfo
+from ..store import ARCHIVE, Store
+from ..version import VERSION
 from . import strings
+from .object_page import gone_page, object_page
+from .share import link
 
+HERE = Path(__file__).parent
 MEDIA_TYPES = {
     "glb": "model/gltf-binary",
     "obj": "model/obj",
     "stl": "model/stl",
     "ply": "application/octet-stream",  # none is registered
     "3mf": "model/3mf",
+    ARCHIVE: "application/zip",
 }
+PRIVATE = {  # of all that belongs to an object: its address is its only lock, and it can be deleted any time
+    "Cache-Control": "private, max-age=600",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Robots-Tag": "noindex",
+}
+POLICY = (  # model-viewer styles itself, decodes in WebAssembly and keeps what it made in blobs
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; font-src 'self'; "
+    "img-src 'self' blob: data:; connect-src 'self' blob: data:; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors {by}"
+)
+LONGEST_BODY = 1000  # bytes
 
 
-def link(id: str, format: str) -> str:
-    """Where a result is served in `format`, relative to the page."""
-    return f"results/{id}/{format}"
+class Served(Protocol):
+    """What /health says of a pipeline."""
+
+    info: ModelInfo
 
 
-def routes(store: Store) -> list[BaseRoute]:
-    """`/results/<id>/<format>`, written when first asked for, and `/health`, which answers while objects are made."""
+def routes(store: Store, pipeline: Served) -> list[BaseRoute]:
+    """The routes over one store; `pipeline` is the one that serves the main page."""
 
     def download(request: Request) -> Response:
         format = request.path_params["format"]
@@ -34,10 +70,79 @@ def routes(store: Store) -> list[BaseRoute]:
         except SaveError as error:
             return PlainTextResponse(str(error), status_code=507)
         if path is None:
-            return PlainTextResponse(strings.GONE, status_code=404)
-        return FileResponse(path, media_type=MEDIA_TYPES[format], filename=path.name)
+            return PlainTextResponse(_say(request)("gone"), status_code=404)
+        return FileResponse(path, headers=PRIVATE, media_type=MEDIA_TYPES[format], filename=path.name)
+
+    def picture(request: Request) -> Response:
+        try:
+            path = store.picture(request.path_params["id"], request.path_params["name"])
+        except SaveError as error:
+            return PlainTextResponse(str(error), status_code=507)
+        if path is None:
+            return PlainTextResponse(_say(request)("gone"), status_code=404)
+        return FileResponse(path, headers=PRIVATE, media_type="image/png")
+
+    def show(request: Request) -> Response:
+        stored, embed = store.get(request.path_params["id"]), "embed" in request.query_params
+        headers = {
+            **PRIVATE,
+            "Cache-Control": "private, no-cache",
+            "Content-Security-Policy": POLICY.format(by="*" if embed else "'self'"),
+        }
+        if stored is None:
+            return HTMLResponse(gone_page(request.query_params, _say(request)), 404, headers)
+        return HTMLResponse(object_page(stored, home(request), _say(request), embed), 200, headers)
+
+    async def delete(request: Request) -> Response:
+        id = request.path_params["id"]
+        if store.get(id) is None:
+            return PlainTextResponse(_say(request)("gone"), status_code=404)
+        deleted = await run_in_threadpool(store.delete, id, await _key(request))
+        return Response(status_code=204 if deleted else 403)
 
     def health(request: Request) -> Response:
-        return PlainTextResponse("ok")
+        return JSONResponse({"status": "ok", "model": pipeline.info.name, "version": VERSION})
 
-    return [Route("/" + link("{id}", "{format}"), download), Route("/health", health)]
+    return [
+        Route("/" + link("{id}", "{format}"), download),
+        Route("/s/{id}", show),
+        Route("/s/{id}/{name}.png", picture),
+        Route("/s/{id}/delete", delete, methods=["POST"]),
+        Route("/health", health),
+        Mount("/viewer", StaticFiles(directory=HERE / "viewer")),
+        Mount("/vendor", StaticFiles(directory=HERE / "vendor")),
+    ]
+
+
+def home(request: Request) -> str:
+    """The absolute address of the main page as the visitor sees it, behind a proxy too; ends in a slash."""
+    root = request.scope.get("root_path", "").rstrip("/")
+    if root.startswith(("http://", "https://")):
+        return f"{root}/"
+    forwarded = _first(request, "x-forwarded-proto")
+    scheme = forwarded if forwarded in ("http", "https") else request.url.scheme
+    return f"{scheme}://{_first(request, 'x-forwarded-host') or request.url.netloc}{root}/"
+
+
+def _first(request: Request, header: str) -> str:
+    """What the outermost of several proxies wrote."""
+    return request.headers.get(header, "").split(",")[0].strip()
+
+
+def _say(request: Request) -> strings.Say:
+    return strings.preferred(request.headers.get("accept-language"))
+
+
+async def _key(request: Request) -> str:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LONGEST_BODY:
+            raise HTTPException(413)
+    try:
+        key = json.loads(body)["key"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise HTTPException(400) from error
+    if not isinstance(key, str):
+        raise HTTPException(400)
+    return key
