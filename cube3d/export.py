@@ -1,4 +1,4 @@
-"""A mesh -> the bytes of a file, and a GLB of ours -> its mesh and recipe. Knows nothing of models or folders.
+"""A mesh, or the parts of a scene -> the bytes of a file. Knows nothing of models or folders.
 
     glb   1 m, y up      the default: normals, vertex colours, one material, the recipe in asset.extras
     obj   1 m, y up      normals, vertex colours behind the coordinates
@@ -7,7 +7,7 @@
     3mf   100 mm, z up   for printing; the unit is in the file
 
 The measure is that of the longest side. The object rests on the ground and is centred over the origin. The same mesh,
-name and extras give the same bytes.
+name and extras give the same bytes. A scene becomes a GLB of many nodes; the other formats take it merged.
 """
 
 from __future__ import annotations
@@ -18,45 +18,23 @@ import re
 import struct
 import unicodedata
 import zipfile
-from collections.abc import Callable
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from xml.sax.saxutils import escape
 
 import numpy as np
-from pygltflib import (
-    ARRAY_BUFFER,
-    ELEMENT_ARRAY_BUFFER,
-    FLOAT,
-    GLTF2,
-    OPAQUE,
-    SCALAR,
-    UNSIGNED_INT,
-    UNSIGNED_SHORT,
-    VEC3,
-    VEC4,
-    Accessor,
-    Asset,
-    Attributes,
-    Buffer,
-    BufferView,
-    Material,
-    Node,
-    PbrMetallicRoughness,
-    Primitive,
-    Scene,
-)
-from pygltflib import Mesh as GltfMesh
 
 from .errors import EmptySurface, MeshError, RequestError
-from .records import Mesh
+from .glb import Extras, read_glb, read_recipe, write_glb
+from .records import Mesh, ScenePart
 from .version import VERSION
 
+__all__ = ["FORMATS", "Extras", "export", "read_glb", "read_recipe", "slug", "to_scene_glb"]
+
 GLB_SIDE, PRINT_SIDE = 1.0, 100.0  # metres, millimetres
-NEUTRAL = 0.5  # linear base colour of an object without vertex colours
-ROUGHNESS = 0.8
 SLUG_BYTES = 40
 
-_JSON, _BINARY = 0x4E4F534A, 0x004E4942  # chunk types of a GLB
 _XML = '<?xml version="1.0" encoding="UTF-8"?>'
 _3MF, _PACKAGE = "http://schemas.microsoft.com/3dmanufacturing", "http://schemas.openxmlformats.org/package/2006"
 _3MF_MODEL = "3D/3dmodel.model"
@@ -70,8 +48,6 @@ _3MF_RELATIONS = (
     f'<Relationship Target="/{_3MF_MODEL}" Id="model" Type="{_3MF}/2013/01/3dmodel"/></Relationships>'
 )
 _RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d")  # no file of these names on Windows
-
-Extras = dict[str, Any]
 
 
 def export(mesh: Mesh, format: str, name: str, extras: Extras) -> bytes:
@@ -98,87 +74,24 @@ def slug(prompt: str) -> str:
 
 def to_glb(mesh: Mesh, name: str, extras: Extras) -> bytes:
     """Binary glTF 2.0: one node, one mesh, one primitive, no extensions; read back by read_glb and read_recipe."""
-    positions = _placed(mesh, GLB_SIDE)
-    arrays = {
-        "indices": (mesh.faces.astype("<u4").reshape(-1, 1), {"componentType": UNSIGNED_INT, "type": SCALAR}),
-        "POSITION": (
-            positions,
-            {"componentType": FLOAT, "type": VEC3, "min": positions.min(0).tolist(), "max": positions.max(0).tolist()},
-        ),
-    }
-    if mesh.normals is not None:
-        arrays["NORMAL"] = mesh.normals.astype("<f4"), {"componentType": FLOAT, "type": VEC3}
-    if mesh.colors is not None:
-        kind = {"componentType": UNSIGNED_SHORT, "normalized": True, "type": VEC4}
-        arrays["COLOR_0"] = _linear_rgba16(mesh.colors), kind
-
-    accessors, views, start = [], [], 0
-    for index, (role, (array, kind)) in enumerate(arrays.items()):
-        target = ELEMENT_ARRAY_BUFFER if role == "indices" else ARRAY_BUFFER
-        views.append(BufferView(buffer=0, byteOffset=start, byteLength=array.nbytes, target=target))
-        accessors.append(Accessor(bufferView=index, count=len(array), **kind))
-        start += array.nbytes
-    attributes = Attributes(**{role: index for index, role in enumerate(arrays) if role != "indices"})
-    grey = 1.0 if mesh.colors is not None else NEUTRAL
-    surface = PbrMetallicRoughness(
-        baseColorFactor=[grey, grey, grey, 1.0], metallicFactor=0.0, roughnessFactor=ROUGHNESS
-    )
-    document = _Document(
-        asset=Asset(generator=f"cube3d {VERSION}", extras=extras),
-        scene=0,
-        scenes=[Scene(name=name, nodes=[0])],
-        nodes=[Node(name=name, mesh=0)],
-        meshes=[GltfMesh(name=name, primitives=[Primitive(attributes=attributes, indices=0, material=0)])],
-        materials=[Material(name=name, pbrMetallicRoughness=surface, alphaMode=OPAQUE, doubleSided=False)],
-        accessors=accessors,
-        bufferViews=views,
-        buffers=[Buffer(byteLength=start)],
-    )
-    document.set_binary_blob(b"".join(array.tobytes() for array, _ in arrays.values()))  # all of them aligned to 4
-    return b"".join(document.save_to_bytes())
+    return write_glb([ScenePart(name, replace(mesh, vertices=_placed(mesh, GLB_SIDE)))], name, extras)
 
 
-class _Document(GLTF2):
-    """The library drops None and empty values wherever it finds them, in the recipe too, where they mean something."""
+def to_scene_glb(parts: Sequence[ScenePart], name: str, extras: Extras) -> bytes:
+    """Binary glTF 2.0: a node for each part, as large and where it is; copies of a name are numbered.
 
-    def gltf_to_json(self, separators: tuple[str, str] | None = None, indent: str | None = None) -> str:
-        document = json.loads(super().gltf_to_json())
-        document["asset"]["extras"] = self.asset.extras
-        return json.dumps(document, separators=separators, indent=indent, allow_nan=False)
-
-
-def read_glb(glb: bytes) -> Mesh:
-    """The mesh that `to_glb` wrote, in metres. Raises MeshError for any other file."""
-    document, binary = _chunks(glb)
-
-    def array(index: int) -> np.ndarray:
-        accessor = document["accessors"][index]
-        dtype = {FLOAT: "<f4", UNSIGNED_SHORT: "<u2", UNSIGNED_INT: "<u4"}[accessor["componentType"]]
-        width = {"SCALAR": 1, "VEC3": 3, "VEC4": 4}[accessor["type"]]
-        start = document["bufferViews"][accessor["bufferView"]]["byteOffset"]
-        return np.frombuffer(binary, dtype, accessor["count"] * width, start).reshape(-1, width)
-
-    try:
-        primitive = document["meshes"][0]["primitives"][0]
-        found = {role: array(index) for role, index in primitive["attributes"].items()}
-        vertices, faces = found["POSITION"].copy(), array(primitive["indices"]).reshape(-1, 3).astype(np.int32)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise MeshError("This GLB was not written by cube3d; open it as a mesh file.") from error
-    colors = found.get("COLOR_0")
-    if colors is not None:
-        linear = colors[:, :3] / 65535
-        colors = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055).astype(np.float32)
-    return Mesh(vertices, faces, found.get("NORMAL"), colors)
-
-
-def read_recipe(glb: bytes) -> Extras | None:
-    """The extras that `to_glb` was given; None for a file that has none."""
-    try:
-        asset = _chunks(glb)[0].get("asset")
-    except MeshError:
-        return None
-    extras = asset.get("extras") if isinstance(asset, dict) else None
-    return extras if isinstance(extras, dict) else None
+    Raises EmptySurface for a scene, or a part, without triangles, MeshError for a number that is not finite.
+    """
+    if not parts:
+        raise EmptySurface("The scene holds no object; there is nothing to export. Try another seed.")
+    seen: Counter[str] = Counter()
+    named = []
+    for part in parts:
+        _checked(part.mesh)
+        plain = slug(part.name)
+        seen[plain] += 1
+        named.append(replace(part, name=f"{plain}-{seen[plain]}" if seen[plain] > 1 else plain))
+    return write_glb(named, slug(name), extras)
 
 
 def to_obj(mesh: Mesh, name: str, extras: Extras) -> bytes:
@@ -277,25 +190,6 @@ def _placed(mesh: Mesh, side: float) -> np.ndarray:
 def _upright(vertices: np.ndarray) -> np.ndarray:
     """From y up to z up; what looked along +z looks along -y."""
     return np.stack([vertices[:, 0], -vertices[:, 2], vertices[:, 1]], 1)
-
-
-def _linear_rgba16(colors: np.ndarray) -> np.ndarray:
-    """(V, 3) sRGB in 0..1 -> (V, 4) opaque linear colours, 0..65535: 8 bits would merge the darkest tones."""
-    srgb = colors.astype(np.float64).clip(0, 1)
-    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-    return np.pad((linear * 65535).round(), ((0, 0), (0, 1)), constant_values=65535).astype("<u2")
-
-
-def _chunks(glb: bytes) -> tuple[dict[str, Any], bytes]:
-    """The JSON and the binary chunk of a GLB. Raises MeshError."""
-    try:
-        magic, _, _, size, kind = struct.unpack_from("<4sIIII", glb)
-        document = json.loads(glb[20 : 20 + size])
-    except (struct.error, ValueError) as error:
-        raise MeshError("This is not a whole GLB file; fetch it again.") from error
-    if magic != b"glTF" or kind != _JSON or not isinstance(document, dict):
-        raise MeshError("This is not a GLB file; choose another.")
-    return document, glb[28 + size :]
 
 
 def _rows(form: str, table: np.ndarray) -> list[str]:

@@ -152,6 +152,16 @@ class Mesh:
 
 
 @dataclass(frozen=True, slots=True)
+class ScenePart:
+    """An object of a scene: its mesh, turned by `turn` radians about y, then moved by `translation` (x, y, z)."""
+
+    name: str
+    mesh: Mesh
+    translation: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    turn: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class MeshReport:
     """What the clean-up found and did; shown beside the download."""
 

@@ -1,0 +1,168 @@
+"""A few words -> a noun phrase: how many of what, and whether it was spoken of before. Knows no scene and no size."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from .plan import Formation
+
+MANY = 4  # trees "in a row", chairs "around a table"
+
+_WORDS = "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"
+_COUNTS = {word: number for number, word in enumerate(_WORDS, 1)}
+_COUNTS |= {"a couple of": 2, "a dozen": 12, "dozen": 12}
+_NUMBER = rf"(?:\d{{1,3}}|one(?! another)|{'|'.join(list(_COUNTS)[1:])})(?![-\w])"
+START = rf"(?:(?:an?|the|another|this|that|these|those)(?![-\w])|{_NUMBER})\s+\w"  # how a noun phrase begins
+PRONOUN = r"(?:it|them|him)(?![-\w])"
+
+_INTRO = re.compile(
+    r"^(?:(?:please|there (?:is|are)|put|place|add|draw|make|create|generate|show(?: me)?|i want|then)\s+)+(?=\w)", re.I
+)
+_SHAPE_BEFORE = re.compile(rf"(?:an?|the) (?P<shape>row|line|circle|ring|group|set) of (?P<rest>{_NUMBER}\s.+)", re.I)
+_SHAPE_AFTER = re.compile(
+    r",?(?:\s+(?:standing|arranged|placed|set|lined up))?\s+"
+    rf"(?:in an? (?:straight |neat )?(?P<shape>row|line|circle|ring)(?: of (?P<count>{_NUMBER}))?"
+    r"|side by side|lined up|next to (?:each other|one another))$",
+    re.I,
+)
+_DETERMINER = re.compile(
+    rf"(?:(?P<known>the|this|that|these|those)(?![-\w])\s+)?(?:(?P<count>{_NUMBER})\s+)?"
+    r"(?:(?P<one>an?|another)(?![-\w])\s+)?(?P<rest>.+)",
+    re.I,
+)
+_MODIFIER = re.compile(  # where the words after the noun begin
+    r"\s+(?:(?:with|without|of|in|on|at|under|inside|made|that|which|wearing|holding|carrying|having|covered|filled|for|"
+    r"from|like|shaped|full|around|behind|next|sitting|standing|lying|sleeping)(?![-\w])|\w+ing (?:an?|the) )",
+    re.I,
+)
+_WORD = re.compile(r"[\w'-]+")
+_IRREGULAR = {
+    "people": "person",
+    "children": "child",
+    "mice": "mouse",
+    "geese": "goose",
+    "oxen": "ox",
+    "cacti": "cactus",
+    "buses": "bus",
+    "taxis": "taxi",
+    "shoes": "shoe",
+    "horseshoes": "horseshoe",
+    "canoes": "canoe",
+    "pies": "pie",
+    "cookies": "cookie",
+    "zombies": "zombie",
+    "leaves": "leaf",
+    "loaves": "loaf",
+    "wolves": "wolf",
+    "elves": "elf",
+    "dwarves": "dwarf",
+    "scarves": "scarf",
+    **{same: same for same in ("sheep", "fish", "deer", "dice", "aircraft", "spacecraft", "bison")},
+}
+_ENDINGS = (  # of plurals and of their singulars; the first that fits
+    (r"men$", "man"),
+    (r"(kni|li)ves$", r"\1fe"),
+    (r"shelves$", "shelf"),
+    (r"axes$", "axe"),
+    (r"ies$", "y"),
+    (r"(ch|sh|ss|x|o)es$", r"\1"),
+    (r"([^sui])s$", r"\1"),
+)
+_NO_PLURAL = {"scissors", "stairs", "clothes", "pants", "jeans", "headphones", "pliers", "binoculars", "drawers"}
+_NO_PLURAL |= {"lens", "gas", "canvas", "atlas", "christmas", "omen", "specimen"}
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """`count` of what `prompt` says.
+
+    noun     its head in the singular: "cup" of "two cups of tea"
+    words    what an object's words must include, for "the wooden table" to mean that object
+    known    begins with "the", "this", ...: may mean something spoken of before
+    pronoun  "it", "them", "him"
+    one      of a plural without a number, the prompt for one of them
+    """
+
+    prompt: str
+    noun: str
+    words: frozenset[str]
+    count: int = 1
+    formation: Formation = "row"
+    known: bool = False
+    pronoun: bool = False
+    one: str | None = None
+
+    def many(self) -> Phrase:
+        """Several, where a plural stands without a number; else the same."""
+        return self if self.one is None else replace(self, prompt=self.one, count=MANY, one=None)
+
+
+def read(text: str) -> Phrase:
+    """Never fails: words that are not understood make one object, as they stand. `text` holds something visible."""
+    if re.fullmatch(PRONOUN, text, re.I):
+        return Phrase(text, "", frozenset(), pronoun=True)
+    text = _INTRO.sub("", text)
+    before, after = _SHAPE_BEFORE.fullmatch(text), _SHAPE_AFTER.search(text)
+    if before:
+        inner, shape, in_shape = before["rest"], before["shape"], 0
+    elif after:
+        inner, shape, in_shape = text[: after.start()], after["shape"], _number(after["count"])
+    else:
+        inner, shape, in_shape = text, None, 0
+    parts = _DETERMINER.fullmatch(inner)
+    rest, number = parts["rest"], _number(parts["count"])
+    start, end = _head(rest)
+    head = rest[start:end].lower()
+    single = None if parts["one"] else singular(head)
+    noun = single or head
+    words = frozenset(_WORD.findall(rest[:end].lower())) - {head} | {noun}
+    if number > 1 and single is None:  # "two story house"
+        return Phrase(text, noun, words)
+    one = with_article(rest[:start] + noun + rest[end:])
+    known = parts["known"] is not None
+    plural = single not in (None, head) and parts["count"] is None
+    count = in_shape or number or (MANY if after and plural else 1)
+    if count > 1:
+        prompt = one
+    elif known or number == 1 or (parts["one"] or "").lower() == "another":
+        prompt = rest if plural else with_article(rest)
+    else:
+        prompt = text
+    formation = "ring" if shape and shape.lower() in ("circle", "ring") else "row"
+    return Phrase(prompt, noun, words, count, formation, known, one=one if plural and count == 1 else None)
+
+
+def is_complete(text: str) -> bool:
+    """Does it begin as a noun phrase does: "a table", "put two chairs"?"""
+    return re.match(START, _INTRO.sub("", text), re.I) is not None
+
+
+def singular(word: str) -> str | None:
+    """The singular of a plural ("trees" -> "tree", "sheep" -> "sheep"); None for what is no plural."""
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
+    if word in _NO_PLURAL or len(word) < 4:
+        return None
+    for ending, one in _ENDINGS:
+        if re.search(ending, word):
+            return re.sub(ending, one, word)
+    return None
+
+
+def with_article(words: str) -> str:
+    """With "a" or "an"."""
+    vowel = re.match(r"[aeio]|u(?!ni|se|tensil|s-)|hour|honest", words, re.I) and not re.match(r"one\b|eu", words, re.I)
+    return f"{'an' if vowel else 'a'} {words}"
+
+
+def _head(rest: str) -> tuple[int, int]:
+    """Where the noun lies in the words after the determiner: the last one before "with", "of", ..."""
+    words = list(_WORD.finditer(_MODIFIER.split(rest)[0]))
+    return words[-1].span() if words else (0, len(rest))
+
+
+def _number(words: str | None) -> int:
+    """0 where there is none."""
+    words = (words or "0").lower()
+    return int(words) if words.isdigit() else _COUNTS[words]
