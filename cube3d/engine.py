@@ -9,16 +9,26 @@ Knows nothing of text, meshes or threads; the only file that mentions CUDA graph
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from .config import GPTConfig
 from .gpt import GPT, rotary_table
 from .sampling import lanes, sample
 from .step import attend, attend_by_sums, close, project, weights
+
+if TYPE_CHECKING:
+    from .kernels.chain import Chain
+    from .kernels.matrix import Format
+
+_log = logging.getLogger(__name__)
 
 BUCKET = 128  # cache positions: attention reads the live length rounded up to a multiple of this
 AHEAD = 16  # steps that CUDA may have queued before the host waits, so that a request can be stopped
@@ -41,16 +51,39 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """What a step is made of, swapped as functions: plain torch, or the same compiled."""
+    """What a step is made of, swapped as functions: plain torch, the same compiled, or a chain of kernels instead."""
 
     project: Callable[..., Tensor] = project
     attend: Callable[..., Tensor] = attend
     close: Callable[..., Tensor] = close
     sample: Callable[..., Tensor] = sample
+    chain: Callable[..., Chain] | None = None
 
     @classmethod
     def compiled(cls) -> Functions:
         return cls(*map(torch.compile, (project, attend_by_sums, close, sample)))
+
+    @classmethod
+    def triton(cls, kind: Format = "bf16", **more: object) -> Functions:
+        """Own kernels; `kind` "fp8" or "int8" reads weights of 8 bits. `more` is what else `Chain` takes."""
+        from .kernels.chain import Chain  # needs Triton
+
+        return cls(chain=partial(Chain, kind=kind, **more))
+
+    @classmethod
+    def fastest(cls, config: GPTConfig, device: torch.device) -> Functions:
+        """What suits a device: kernels where they run, else compiled pieces where Triton is, else plain torch."""
+        if device.type != "cuda":
+            return cls()
+        if find_spec("triton") is None:
+            _log.warning("Tokens take several times longer without Triton; install it with `pip install triton`.")
+            return cls()
+        from .kernels import obstacle
+
+        if reason := obstacle(config, device):
+            _log.warning("Tokens are made without the fast kernels: %s.", reason)
+            return cls.compiled()
+        return cls.triton()
 
 
 class Engine:
@@ -59,7 +92,7 @@ class Engine:
     gpt         moved (not copied) to `device` and `dtype`: bfloat16 on CUDA and float32 elsewhere unless given
     conditions  length S of the conditioning stream; None: taken from the first request, which then waits for start-up
     graphs      False runs the same step without capturing it; it has no effect outside CUDA
-    functions   what a step is made of; None: compiled on CUDA where Triton is installed, otherwise plain torch
+    functions   what a step is made of; None: whatever is fastest here
     """
 
     def __init__(
@@ -80,9 +113,8 @@ class Engine:
         self.steps, self.slots, self.conditions = steps, slots, conditions
         self.codes = gpt.config.shape_model_vocab_size
         self.captures = 0
-        compile_step = self.cuda and find_spec("triton") is not None
-        self._functions = functions or (Functions.compiled() if compile_step else Functions())
-        self._weights = [weights(block) for block in gpt.blocks]
+        self._functions = functions or Functions.fastest(gpt.config, self.device)
+        self._chain: Chain | None = None
         self._capture_graphs = graphs and self.cuda
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
         self._batches = sorted({min(2**i, slots) for i in range(slots.bit_length() + 1)})  # slots that CUDA steps take
@@ -90,11 +122,12 @@ class Engine:
         if conditions is not None:
             self._start(conditions)
 
-    # 1. Start-up: every buffer, table and graph
+    # 1. Start-up: joined weights, and every buffer, table and graph
 
     @torch.no_grad()
     def _start(self, conditions: int) -> None:
         config, device = self.gpt.config, self.device
+        self._weights = [weights(block) for block in self.gpt.blocks]
         self.conditions = conditions
         self.capacity = -(-(conditions + 1 + self.steps) // BUCKET) * BUCKET
         shape = (2 * self.slots, config.n_head, self.capacity, config.head_dim)
@@ -111,6 +144,10 @@ class Engine:
         place = torch.arange(self.capacity, device=device)
         self._seen = place <= conditions + torch.arange(self.steps + 1, device=device)[:, None]
         self._seen_alone = self._seen & (place >= conditions)
+        if self._functions.chain is not None:
+            self._chain = self._functions.chain(
+                self.gpt, self._weights, self._cache, self._slots, self._turns, conditions, self.steps
+            )
         if self.cuda:
             self._events = torch.cuda.Event(), torch.cuda.Event()
             self._launched = 0
@@ -137,6 +174,8 @@ class Engine:
 
     def _logits(self, first: int, count: int, length: int) -> Tensor:
         """(count, 2, codes) float32 logits after each slot's current token, whose keys and values enter the cache."""
+        if self._chain is not None:
+            return self._chain.logits(first, count)
         run, rows, eps = self._functions, slice(2 * first, 2 * (first + count)), self.gpt.config.eps
         here = self._slots[first : first + count]
         position = here.position.repeat_interleave(2)
@@ -151,6 +190,9 @@ class Engine:
         return self.gpt.head(x, self.codes).unflatten(0, (count, 2))
 
     def _advance(self, first: int, count: int, length: int) -> None:
+        if self._chain is not None:
+            self._chain.advance(first, count)
+            return
         here = self._slots[first : first + count]
         logits = self._logits(first, count, length)
         token = self._functions.sample(
@@ -161,7 +203,9 @@ class Engine:
         here.position.add_(1).clamp_(max=self.steps)
 
     def _length(self, position: int) -> int:
-        """Cache positions to read so that `position` of the shape stream sees itself."""
+        """Cache positions to read so that `position` of the shape stream sees itself; kernels find that themselves."""
+        if self._chain is not None:
+            return self.capacity
         return -(-(self.conditions + 1 + position) // BUCKET) * BUCKET
 
     # 3. Requests
@@ -207,6 +251,8 @@ class Engine:
         here.token[slot] = prefix[-1] if prefix else self.gpt.config.bos
         here.position[slot], here.guidance[slot], here.seed[slot] = len(prefix), guidance, seed
         here.top_p[slot] = 0.0 if top_p is None else top_p
+        if self._chain is not None:
+            self._chain.enter(slot, 1)
         self._at[slot] = len(prefix)
         return slot
 

@@ -188,7 +188,8 @@ class GPT(nn.Module):
     @torch.no_grad()
     def set_codebook(self, codebook: Tensor) -> None:
         """Overwrite the shape tokens' embeddings with shape_proj(normalised codebook (num_codes, embed_dim))."""
-        self.transformer["wte"].weight[: codebook.shape[0]] = self.shape_proj(codebook.to(self.shape_proj.weight))
+        weight = self.shape_proj.weight
+        self.transformer["wte"].weight[: codebook.shape[0]] = self.shape_proj(codebook.to(weight.device, weight.dtype))
 
     def embed(self, tokens: Tensor) -> Tensor:
         """(…,) ids -> (…, width) float32."""

@@ -73,7 +73,7 @@ def test_joining_the_weights_changes_no_forward_and_stores_nothing_twice(gpt):
     cond, tokens = torch.randn(1, CONDITIONS, WIDTH), torch.randint(CODES, (1, 7))
     before = {name: value.clone() for name, value in mine.state_dict().items()}
     logits = mine.logits(cond, tokens)
-    engines = [Engine(mine, STEPS), Engine(mine, STEPS)]
+    engines = [Engine(mine, STEPS, conditions=CONDITIONS) for _ in range(2)]
     assert torch.equal(mine.logits(cond, tokens), logits)
     assert all(torch.equal(value, before[name]) for name, value in mine.state_dict().items())
     addresses = {p.untyped_storage().data_ptr() for p in mine.parameters()}
