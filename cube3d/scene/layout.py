@@ -27,7 +27,7 @@ from .sizes import typical
 RATIO = 12.0
 GAP = 0.2  # of the smaller neighbour's longest side
 SNUG = 0.95  # of the room that there is, for what shrinks into it
-LEAST = 0.25  # what would have to shrink further to be under something stands in front of it
+LEAST = 0.5  # what would have to shrink further to be under something stands in front of it
 MARGIN, THICKNESS = 0.06, 0.012  # of the ground, in longest sides of what stands on it
 ONE_ROW = 4  # so many objects without relation stand side by side; more of them stand in several rows
 
@@ -179,11 +179,14 @@ class _Layout:
     def _formation(self, i: int) -> list[_Stack]:
         """An object, or its copies in a row along x or in a ring, around the origin."""
         thing = self._things[i]
-        size = self._shapes[i].footprint().longest
+        size = self._shapes[i].footprint()
         if thing.count > 1 and thing.formation == "ring":
-            return self._ring(i, (0.0, 0.0), [], max(thing.count * (1 + GAP) * size / (2 * math.pi), size))
+            apart = (
+                (1 + GAP) * math.sqrt(2) * math.hypot(size.width, size.depth)
+            )  # so far, boxes are clear at any angle
+            return self._ring(i, (0.0, 0.0), [], apart / (2 * math.sin(math.pi / thing.count)))
         stacks = [self._stack(i, copy) for copy in range(thing.count)]
-        step = stacks[0].rect.width + GAP * size
+        step = size.width + GAP * size.longest
         return [stack.moved((copy - (thing.count - 1) / 2) * step) for copy, stack in enumerate(stacks)]
 
     def _ring(self, i: int, centre: tuple[float, float], taken: list[Rect], radius: float = 0.0) -> list[_Stack]:

@@ -100,6 +100,7 @@ class Phrase:
 
 def read(text: str) -> Phrase:
     """Never fails: words that are not understood make one object, as they stand. `text` holds something visible."""
+    text = text.strip(" ,.") or text
     if re.fullmatch(PRONOUN, text, re.I):
         return Phrase(text, "", frozenset(), pronoun=True)
     text = _INTRO.sub("", text)
@@ -108,6 +109,7 @@ def read(text: str) -> Phrase:
         inner, shape, in_shape = before["rest"], before["shape"], 0
     elif after:
         inner, shape, in_shape = text[: after.start()], after["shape"], _number(after["count"])
+        text = text if shape else inner
     else:
         inner, shape, in_shape = text, None, 0
     parts = _DETERMINER.fullmatch(inner)

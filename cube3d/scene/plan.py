@@ -84,13 +84,14 @@ class ScenePlan:
         for thing in self.objects:
             words = f"{thing.count} × {thing.prompt}" if thing.count > 1 else thing.prompt
             if thing.relation:
-                others = self._named(thing.anchors)
+                others = self._named(thing)
                 words += f" {_SAID.get(thing.relation, thing.relation)} {others}"
             elif thing.count > 1:
                 words += " in a circle" if thing.formation == "ring" else " in a row"
             things.append(words)
         return f"{self.placed} object{'s' if self.placed > 1 else ''}: {'; '.join(things)}"
 
-    def _named(self, anchors: tuple[int, ...]) -> str:
-        nouns = [self.objects[anchor].noun for anchor in anchors]
-        return f"the {nouns[0]}" + "".join(f" and the {'other' if noun == nouns[0] else noun}" for noun in nouns[1:])
+    def _named(self, thing: SceneObject) -> str:
+        """-> "the table and the chair", "the other" for what has its own name."""
+        nouns = [thing.noun, *(self.objects[anchor].noun for anchor in thing.anchors)]
+        return " and ".join(f"the {'other' if noun in nouns[:i] else noun}" for i, noun in enumerate(nouns) if i)

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import RequestError
-from ..records import MAX_PROMPT
+from ..records import Request
 from . import phrases
 from .phrases import PRONOUN, START, Phrase
 from .plan import STACKED, Relation, SceneObject, ScenePlan
@@ -104,14 +104,11 @@ class _Statement:
 
 
 def parse(text: str) -> ScenePlan:
-    """Read a description. Raises RequestError if it is empty or too long, or asks for too many prompts or objects."""
-    _check_length(text)
+    """Read a description. Raises RequestError where Request does, and for too many prompts or objects."""
     lines = (_BULLET.sub("", " ".join(line.split())).rstrip(" ,") for line in re.split(r"[\n\r;]", text))
     clauses = [line for line in lines if line]
-    if not clauses:
-        raise RequestError("prompt", "The prompt is empty; describe an object, for example 'a wooden chair'.")
-    _check_length("; ".join(clauses))
-    openings = [phrases.read(_LINK.split(clause, maxsplit=1)[0].strip(" ,.") or clause).noun for clause in clauses]
+    whole = Request("; ".join(clauses), seed=0)
+    openings = [phrases.read(_LINK.split(clause, maxsplit=1)[0] or clause).noun for clause in clauses]
     mentions: list[_Mention] = []
     statements: list[_Statement] = []
     for number, clause in enumerate(clauses):
@@ -119,10 +116,12 @@ def parse(text: str) -> ScenePlan:
         _read_clause(number, _segments(clause, elsewhere), mentions, statements)
     _identify(mentions)
     _identify_pronouns(mentions, statements)
-    objects = _relate(mentions, statements)
-    if len(clauses) == 1 and sum(thing.count for thing in objects) == 1:
-        objects = [SceneObject(clauses[0], objects[0].noun)]
-    plan = ScenePlan("; ".join(clauses), tuple(objects))
+    makers = [mention for mention in mentions if mention.maker is mention]
+    things = [SceneObject(m.phrase.prompt, m.phrase.noun, m.phrase.count, m.phrase.formation) for m in makers]
+    if len(clauses) == 1 and [thing.count for thing in things] == [1]:
+        things = [SceneObject(clauses[0], things[0].noun)]
+    plan = ScenePlan(whole.prompt, tuple(things))
+    plan.requests(whole)  # raises for what no request takes
     if len(plan.prompts) > MAX_PROMPTS:
         raise RequestError(
             "prompt",
@@ -133,12 +132,7 @@ def parse(text: str) -> ScenePlan:
         raise RequestError(
             "prompt", f"The scene has {plan.placed} objects, but there is room for {MAX_PLACED}; ask for fewer copies."
         )
-    return plan
-
-
-def _check_length(text: str) -> None:
-    if len(text) > MAX_PROMPT:
-        raise RequestError("prompt", f"The prompt has {len(text):,} characters; shorten it to {MAX_PROMPT:,}.")
+    return replace(plan, objects=_related(things, makers, statements))
 
 
 def _segments(clause: str, elsewhere: set[str]) -> list[tuple[str, str]]:
@@ -160,18 +154,18 @@ def _parts(segments: list[tuple[str, str]], link: str, right: str, elsewhere: se
     before, left = segments[-1]
     if not left.strip(" ,."):
         return False
-    subject, object = phrases.read(left), phrases.read(right)
+    subject, other = phrases.read(left), phrases.read(right)
     described = _INSIDE.search(left)
     if link == "with":
         return True
     if link == "and":
         complete = subject.pronoun or subject.count > 1 or phrases.is_complete(left)
-        return before == "between" or (complete and not described and object.noun != "one")
-    if object.noun in _BOUND or (subject.noun in _RIDERS and object.noun in _MOUNTS):
+        return before == "between" or (complete and not described and other.noun != "one")
+    if other.noun in _BOUND or (subject.noun in _RIDERS and other.noun in _MOUNTS):
         return False
     if link == "around" and subject.many().count == 1:
         return False
-    return not (described and link in (*STACKED, "around")) or object.pronoun or object.noun in elsewhere
+    return not (described and link in (*STACKED, "around")) or other.pronoun or other.noun in elsewhere
 
 
 def _read_clause(
@@ -182,12 +176,12 @@ def _read_clause(
     chain: list[_Mention] = []  # "a cup on a table": either may be next to what follows
     between = False
     for link, text in segments:
-        mention = _Mention(phrases.read(text.strip(" ,.")), number)
+        mention = _Mention(phrases.read(text), number)
         if link == "and" and between:
             between = False
             mention.target = True
-            last = statements.pop()
-            statements.append(replace(last, targets=(*last.targets, mention)))
+            one = mentions[-1]
+            statements[:] = [replace(s, targets=(one, mention)) if one in s.targets else s for s in statements]
         elif link in ("", "and", "with"):
             subjects = [*subjects, mention] if link == "and" and len(chain) == 1 else [mention]
             chain = [mention]
@@ -220,12 +214,13 @@ def _closest(mentions: Iterable[_Mention], size: float) -> _Mention:
 def _identify(mentions: list[_Mention]) -> None:
     """Find who made what each mention means: itself, or what "the table" or, in another clause, "on a table" repeat."""
     new = [mention for mention in mentions if not (mention.phrase.known or mention.phrase.pronoun)]
-    for i, mention in enumerate(new):
-        mention.maker = mention
+    for mention in new:
         if mention.target and mention.phrase.count == 1:
             same = [m for m in new if m.clause != mention.clause and m.phrase.prompt == mention.phrase.prompt]
-            repeated = [m for m in same if not m.target] + [m.maker for m in same if m in new[:i]]
+            repeated = [m for m in same if not m.target] + [m.maker for m in same if m.maker]
             mention.maker = repeated[0] if repeated else mention
+        else:
+            mention.maker = mention
     for i, mention in enumerate(mentions):
         if mention.phrase.known:
             earlier, later = reversed(mentions[:i]), mentions[i + 1 :]
@@ -259,22 +254,24 @@ def _identify_pronouns(mentions: list[_Mention], statements: list[_Statement]) -
             topic = mention
 
 
-def _relate(mentions: list[_Mention], statements: list[_Statement]) -> list[SceneObject]:
-    """The objects in the order of their mention. What a later statement contradicts, stays as the earlier one said."""
-    makers = [mention for mention in mentions if mention.maker is mention]
-    things = [SceneObject(m.phrase.prompt, m.phrase.noun, m.phrase.count, m.phrase.formation) for m in makers]
+def _related(
+    things: Sequence[SceneObject], makers: list[_Mention], statements: list[_Statement]
+) -> tuple[SceneObject, ...]:
+    """The objects with their relations. What a later statement contradicts, stays as an earlier one said."""
+    things = list(things)
 
     def leads(start: int, goal: int) -> bool:
         return start == goal or any(leads(anchor, goal) for anchor in things[start].anchors)
 
     for statement in statements:
-        relation = statement.relation
-        subject = makers.index(statement.subject.maker)
+        if statement.subject.maker is None:  # "it", before anything was named
+            continue
+        relation, subject = statement.relation, makers.index(statement.subject.maker)
         anchors = tuple(dict.fromkeys(makers.index(m.maker) for m in statement.targets if m.maker))
         if relation == "under" and anchors and things[subject].noun in _FLAT:  # "a rug under a table"
             relation, subject, anchors = "on", anchors[0], (subject,)
         if relation == "between" and len(anchors) == 1:
-            anchors = _halves(things, anchors[0])
+            anchors = _halves(things, anchors[0])[:2]
             relation = "between" if len(anchors) == 2 else "beside"
         if not anchors:
             continue
@@ -282,14 +279,14 @@ def _relate(mentions: list[_Mention], statements: list[_Statement]) -> list[Scen
             things[subject] = replace(things[subject], relation=relation, anchors=anchors)
         elif relation in _OPPOSITE and things[anchors[0]].relation is None and not leads(subject, anchors[0]):
             things[anchors[0]] = replace(things[anchors[0]], relation=_OPPOSITE[relation], anchors=(subject,))
-    return things
+    return tuple(things)
 
 
 def _halves(things: list[SceneObject], whole: int) -> tuple[int, ...]:
-    """Part copies into two objects, so that something fits "between two trees"; a single object stays as it is."""
+    """Part copies, so that something fits "between two trees"; one alone has no halves, but may have a twin."""
     thing = things[whole]
     if thing.count == 1:
-        return (whole,)
+        return whole, *(i for i, other in enumerate(things) if i != whole and other.prompt == thing.prompt)
     half = thing.count // 2
     side = ("right", (whole,)) if thing.relation else (None, ())
     things[whole] = replace(thing, count=thing.count - half)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 _TALL = {  # by height: things that stand
     0.03: "coin key button dice gem screw bolt nut",
@@ -120,6 +121,7 @@ _SIZES |= {noun: Size(longest, longest) for longest, nouns in _LONG.items() for 
 _UNKNOWN = Size(1.0, 1.0)
 
 
+@lru_cache(4096)
 def typical(phrase: str, noun: str) -> Size:
     """The size of "a small wooden table", whose head noun is "table"; a metre for what nobody listed.
 

@@ -1,0 +1,309 @@
+"""A description becomes the objects and places that a reader would expect, and one file that can be made again."""
+
+import io
+import json
+import re
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trimesh
+from fakes import finished
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cube3d.errors import EmptySurface, RequestError
+from cube3d.export import FORMATS, export, read_glb, read_recipe
+from cube3d.records import ModelInfo, Request, Result
+from cube3d.scene import ScenePlan, compose, parse
+from cube3d.scene.sizes import typical
+
+HERE = Path(__file__).parent
+MODEL = ModelInfo("mini", "0" * 16, "Apache-2.0", 8)
+
+
+def reading(text: str) -> str:
+    """What the visitor is told, without the count."""
+    return parse(text).describe().partition(": ")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a wooden table\na cup on the table", "a wooden table; a cup on the table"),
+        (
+            "a wooden table\na cup on it\na lamp next to it",
+            "a wooden table; a cup on the table; a lamp next to the table",
+        ),
+        ("a cup on the table\na wooden table", "a cup on the table; a wooden table"),
+        ("a cat on a table", "a cat on the table; a table"),
+        ("a table and two chairs", "a table; 2 × a chair in a row"),
+        ("three small wooden chairs", "3 × a small wooden chair in a row"),
+        ("a chair in a row of five", "5 × a chair in a row"),
+        ("12 potatoes", "12 × a potato in a row"),
+        (
+            "two shelves, a couple of knives and a dozen mice",
+            "2 × a shelf in a row; 2 × a knife in a row; 12 × a mouse in a row",
+        ),
+        ("a circle of five stones", "5 × a stone in a circle"),
+        ("four chairs around a table", "4 × a chair around the table; a table"),
+        ("a table with four chairs around it", "a table; 4 × a chair around the table"),
+        ("two chairs on either side of a table", "2 × a chair around the table; a table"),
+        ("chairs around the table", "4 × a chair around the table; a table"),
+        ("a lamp to the left of the bed", "a lamp left of the bed; a bed"),
+        (
+            "a tree behind a house, and a car in front of the house",
+            "a tree behind the house; a house; a car in front of the house",
+        ),
+        ("a cat on a table, a dog under it", "a cat on the table; a table; a dog under the table"),
+        ("a bench between two trees", "a bench between the tree and the other; a tree; a tree"),
+        ("a lamp between a table and a chair", "a lamp between the table and the chair; a table; a chair"),
+        ("a cup and a plate on a table", "a cup on the table; a plate on the table; a table"),
+        ("a cloud above a house", "a cloud above the house; a house"),
+        ("a rug under a table", "a rug; a table on the rug"),
+        ("a table; a cup; the cup is on the table", "a table; a cup on the table"),
+        ("there is a cat on the table.", "a cat on the table; a table"),
+        ("1. a table\n2. a chair next to the table", "a table; a chair next to the table"),
+        ("a cup on a table\na lamp on a table", "a cup on the table; a table; a lamp on the table"),
+        ("a cat on a chair and a dog on a chair", "a cat on the chair; a chair; a dog on the chair; a chair"),
+        ("a red car\na blue car\na box on the blue car", "a red car; a blue car; a box on the car"),
+    ],
+)
+def test_words_place_objects(text, expected):
+    assert reading(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a cup on a table next to a lamp", "a cup on the table; a table next to the lamp; a lamp"),
+        ("a cup on a table next to a plate", "a cup on the table; a table; a plate next to the cup"),
+        ("a house and a cat on a mat", "a house; a cat on the mat; a mat"),
+    ],
+)
+def test_what_belongs_together_is_told_by_size(text, expected):
+    assert reading(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a wooden chair",
+        "a chest of drawers",
+        "a table with drawers",
+        "a bed with a pillow",
+        "a black and white cat",
+        "salt and pepper shaker",
+        "a man with a hat and a cane",
+        "a man on a horse",
+        "a witch on a broom",
+        "a shirt on a hanger",
+        "a lollipop on a stick",
+        "a cart on four wheels",
+        "a cake with a candle on top",
+        "a snowman with a hat on the head",
+        "a statue of a horse on a pedestal",
+        "a robot holding a sword on a platform",
+        "a cat on the floor",
+        "a fence around a house",
+        "a two-story house",
+        "two story house",
+        "a donut, with sprinkles",
+        "a table, wooden, with a red cloth",
+        "a ship in a bottle",
+        "on a table",
+        "the red car",
+        "it",
+        "một con mèo trên bàn",
+        "un chat sur la table",
+        "机の上の猫",
+        "🪑",
+    ],
+)
+def test_what_is_one_object_stays_as_it_was_typed(text):
+    plan = parse(text)
+    assert plan.single and plan.prompts == (text,)
+
+
+def test_an_object_keeps_its_adjectives_and_loses_its_number():
+    plan = parse("two tiny oak chests beside the huge unicorn")
+    assert [(thing.prompt, thing.noun, thing.count) for thing in plan.objects] == [
+        ("a tiny oak chest", "chest", 2),
+        ("a huge unicorn", "unicorn", 1),
+    ]
+
+
+def test_copies_share_a_prompt_and_every_prompt_is_one_request():
+    plan = parse("a chair\na table\na chair\nthree chairs")
+    assert plan.prompts == ("a chair", "a table") and plan.placed == 6
+    base = Request("anything", seed=7, guidance=5, box=(1, 2, 1), resolution=64, faces=500)
+    assert [(r.prompt, r.seed, r.guidance, r.box, r.faces) for r in plan.requests(base)] == [
+        ("a chair", 7, 5, None, 500),
+        ("a table", 7, 5, None, 500),
+    ]
+
+
+def test_the_plan_says_how_many_objects_it_holds():
+    assert parse("a cat").describe() == "1 object: a cat"
+    assert parse("a table with four chairs around it").describe().startswith("5 objects: ")
+
+
+def test_too_much_is_refused_with_the_limit():
+    with pytest.raises(RequestError, match="9 different objects.*at most 8"):
+        parse("\n".join(f"a thing{i}" for i in "abcdefghi"))
+    with pytest.raises(RequestError, match="25 objects.*room for 24"):
+        parse("a table\n24 chairs")
+    assert parse("\n".join(f"three thing{i}s" for i in "abcdefgh")).placed == 24
+    with pytest.raises(RequestError, match="shorten it"):
+        parse("a chair\n" * 300)
+    with pytest.raises(RequestError, match="empty"):
+        parse(" ;\n , ")
+
+
+VOCABULARY = """a the an it two three table tables cup chair house cat rug on under above next to behind in front of
+between and around with left right is row circle five all them 1. - , . ;"""
+WORDS = st.sampled_from([*VOCABULARY.split(), "\n"])
+
+
+@given(st.one_of(st.text(max_size=60), st.lists(WORDS, max_size=25).map(" ".join)))
+def test_any_text_is_read_or_refused_and_its_one_line_form_reads_the_same(text):
+    try:
+        plan = parse(text)
+    except RequestError:
+        return
+    assert parse(plan.text) == plan
+    assert "\n" not in plan.text and 1 <= plan.placed <= 24
+    base = Request(plan.text)
+    assert base.prompt == plan.text and [r.prompt for r in plan.requests(base)] == list(plan.prompts)
+    for i, thing in enumerate(plan.objects):
+        assert thing.prompt.strip()
+        assert (thing.relation is None) == (not thing.anchors)
+        assert i not in _bases(plan, i)
+
+
+def _bases(plan: ScenePlan, i: int) -> set[int]:
+    anchors = plan.objects[i].anchors
+    return set(anchors).union(*(_bases(plan, anchor) for anchor in anchors))
+
+
+def test_usual_sizes():
+    def height(prompt: str) -> float:
+        return typical(prompt, prompt.split()[-1]).height
+
+    assert (
+        height("a cup")
+        < height("a lamp")
+        < height("a table")
+        < height("a chair")
+        < height("a tree")
+        < height("a house")
+    )
+    assert height("a coffee table") < height("a table")
+    assert height("a small round table") < height("a round table") < height("a big table")
+    assert height("a watchtower") == height("a tower")
+    assert height("a vegetable") != height("a table")
+    assert typical("a car", "car").longest == pytest.approx(4.2)
+
+
+# The whole scene as a result
+
+
+def scene(text: str, failed: tuple[str, ...] = (), ground: bool = True) -> tuple[ScenePlan, Result]:
+    plan = parse(text)
+    requests = plan.requests(Request(plan.text, seed=7))
+    results = [None if request.prompt in failed else finished(request, MODEL) for request in requests]
+    return plan, compose(plan, results, ground)
+
+
+def document(glb: bytes) -> dict:
+    return json.loads(glb[20 : 20 + struct.unpack_from("<I", glb, 12)[0]])
+
+
+TABLE = "a table with two chairs around it\na red cup on the table"
+
+
+def test_the_glb_has_a_movable_node_for_each_object_and_copies_share_their_data():
+    content = document(scene(TABLE)[1].glb)
+    nodes = {node["name"]: node for node in content["nodes"]}
+    assert list(nodes) == ["table", "chair", "chair-2", "red-cup", "ground"]
+    assert nodes["chair"]["mesh"] == nodes["chair-2"]["mesh"]
+    assert nodes["chair"]["translation"] != nodes["chair-2"]["translation"]
+    assert len(content["meshes"]) == 4
+    assert all(node.get("scale") is None for node in nodes.values())
+    assert content["scenes"][0]["nodes"] == [0, 1, 2, 3, 4]
+
+
+def test_other_programs_see_the_objects_where_ours_does():
+    _, result = scene(TABLE)
+    seen = trimesh.load_scene(io.BytesIO(result.glb), file_type="glb").to_mesh()
+    assert seen.bounds == pytest.approx(np.array([result.mesh.vertices.min(0), result.mesh.vertices.max(0)]), abs=1e-5)
+    assert seen.extents.max() == pytest.approx(1)
+    again = read_glb(result.glb)
+    assert again.vertices == pytest.approx(result.mesh.vertices, abs=1e-6)
+    assert again.normals == pytest.approx(result.mesh.normals, abs=1e-6)
+    assert again.colors == pytest.approx(result.mesh.colors, abs=1e-3)
+    assert np.array_equal(again.faces, result.mesh.faces)
+    assert np.linalg.norm(again.normals, axis=1) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_scene_can_be_had_in_every_format(format):
+    _, result = scene(TABLE)
+    data = export(read_glb(result.glb), format, "table", read_recipe(result.glb))
+    seen = trimesh.load_scene(io.BytesIO(data), file_type=format).to_mesh()
+    assert len(seen.faces) == result.report.faces == len(result.mesh.faces)
+
+
+def test_the_ground_can_be_left_out():
+    names = [node["name"] for node in document(scene(TABLE, ground=False)[1].glb)["nodes"]]
+    assert names == ["table", "chair", "chair-2", "red-cup"]
+
+
+def test_the_file_says_how_to_make_the_scene_again():
+    plan, result = scene(TABLE)
+    recipe = read_recipe(result.glb)
+    assert recipe["request"]["prompt"] == result.request.prompt == plan.text
+    assert parse(recipe["request"]["prompt"]) == plan
+    assert recipe["request"]["seed"] == 7 and recipe["licence"] == "Apache-2.0"
+    parts = [(part["request"]["prompt"], part["request"]["seed"]) for part in recipe["scene"]["objects"]]
+    assert parts == [("a table", 7), ("a chair", 7), ("a red cup", 7)]
+    again = compose(parse(recipe["request"]["prompt"]), [finished(r, MODEL) for r in plan.requests(result.request)])
+    assert again.glb == result.glb and again.id != result.id
+
+
+def test_what_failed_is_left_out_and_named():
+    plan, result = scene(TABLE, failed=("a table",))
+    assert [node["name"] for node in document(result.glb)["nodes"]] == ["chair", "chair-2", "red-cup", "ground"]
+    assert "a table" in result.notices[0]
+    with pytest.raises(EmptySurface, match="another seed"):
+        compose(plan, [None, None, None])
+
+
+def test_the_report_counts_what_is_in_the_file():
+    _, result = scene("three mushrooms", ground=False)
+    one = finished(Request("a mushroom", seed=7), MODEL)
+    assert (result.report.faces, result.report.shells) == (3 * one.report.faces, 3 * one.report.shells)
+    assert result.report.faces_requested == 30_000
+    assert result.timings.tokens == one.timings.tokens < result.timings.total
+
+
+def test_names_in_the_file_are_plain():
+    names = [node["name"] for node in document(scene("a Café-Tisch 椅子\na 🪑")[1].glb)["nodes"]]
+    assert names[0] == "cafe-tisch" and all(re.fullmatch(r"[a-z0-9-]+", name) for name in names)
+
+
+def test_khronos_validator_has_nothing_to_say(tmp_path):
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed; the glTF validator needs it")
+    if not (HERE / "node_modules" / "gltf-validator").is_dir():
+        pytest.skip("gltf-validator is not installed; run: npm ci --prefix tests")
+    files = []
+    for text in (TABLE, "five trees in a row", "a cup on a table; a cat under the table; a lamp"):
+        files.append(tmp_path / f"{len(files)}.glb")
+        files[-1].write_bytes(scene(text)[1].glb)
+    command = ["node", HERE / "gltf_validate.mjs", *files]
+    reports = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+    assert [report["issues"]["messages"] for report in reports] == [[]] * len(files)
