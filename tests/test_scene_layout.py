@@ -189,6 +189,14 @@ def test_copies_share_one_mesh():
     assert len({id(part.mesh) for part in parts["chair"]}) == 1
 
 
+def test_flat_meshes_have_a_place_too():
+    flat = Mesh(np.array([[0, 0, 0], [1, 0, 0], [0, 0, 1]], np.float32), np.array([[0, 2, 1]], np.int32))
+    upright = Mesh(flat.vertices[:, [0, 2, 1]], flat.faces)
+    for text in ("a cup on a table", "a cup under a table", "a cup above a table", "a cup next to a table"):
+        for meshes in ([flat, upright], [upright, flat]):
+            assert len(arrange(parse(text), meshes, ground=True)) == 3
+
+
 def test_many_objects_do_not_make_one_long_row():
     parts = [part for named in laid_out("\n".join(f"two thing{i}s" for i in "abcdefgh")).values() for part in named]
     low, high = np.min([bounds(p)[0] for p in parts], axis=0), np.max([bounds(p)[1] for p in parts], axis=0)

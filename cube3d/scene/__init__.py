@@ -4,7 +4,7 @@ reading   words -> plan              phrases  a noun phrase: how many of what
 layout    plan + meshes -> parts     sizes    how large such a thing usually is
 assembly  plan + results -> result   rects    room for rectangles beside others
 plan      what a scene is            room     room on and under a mesh
-ground    the plate underneath
+ground    the plate underneath       neighbours  which object is placed by which
 """
 
 from .assembly import compose

@@ -20,6 +20,7 @@ from .plan import ScenePlan
 def compose(plan: ScenePlan, results: Sequence[Result | None], ground: bool = True) -> Result:
     """Lay the objects out and write them into one GLB: a node for each, and one called "ground" unless it is unwanted.
 
+    The ground shows what stands where, holds a print together, and is one node to delete.
     results: one for each of plan.prompts, None where it failed; a notice names what is missing. The request of the
     scene is theirs with plan.text for its prompt; its recipe holds theirs. Raises EmptySurface if all of them failed.
     """

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..records import Mesh, ScenePart
 from .ground import plate
+from .neighbours import Surface, anchors_first, find_sides, first, surface_of
 from .plan import STACKED, Relation, SceneObject, ScenePlan
 from .rects import Rect, Way, between, first_met, in_rows, next_to, slide
 from .room import Relief
@@ -27,12 +28,11 @@ from .sizes import typical
 RATIO = 12.0
 GAP = 0.2  # of the smaller neighbour's longest side
 SNUG = 0.95  # of the room that there is, for what shrinks into it
-LEAST = 0.5  # what would have to shrink further to be under something stands in front of it
+LEAST = 0.6  # what would have to shrink further to be under something stands in front of it
 MARGIN, THICKNESS = 0.06, 0.012  # of the ground, in longest sides of what stands on it
+TINY = 1e-9  # added to sides, so that a flat mesh has some
 ONE_ROW = 4  # so many objects without relation stand side by side; more of them stand in several rows
 
-_Surface = tuple[Relation, int] | None  # what is on, under or above an object; None: the ground
-_Side = tuple[Relation, tuple[int, ...]]
 _WAYS: dict[Relation, tuple[Way, ...]] = {
     "left": ((-1, 0),),
     "right": ((1, 0),),
@@ -133,15 +133,15 @@ class _Layout:
             else thing
             for i, thing in enumerate(things)
         ]
-        self._sides = _sides(self._things)
+        self._sides = find_sides(self._things)
 
-    def surface(self, surface: _Surface) -> list[_Stack]:
+    def surface(self, surface: Surface) -> list[_Stack]:
         """All stacks on a surface, around the origin."""
-        members = [i for i in range(len(self._things)) if _surface_of(self._things, i) == surface]
+        members = [i for i in range(len(self._things)) if surface_of(self._things, i) == surface]
         clusters: dict[int, dict[int, list[_Stack]]] = {}  # what hangs together, by its first object
-        for i in _anchors_first(members, self._sides):
+        for i in anchors_first(members, self._sides):
             if i in self._sides:
-                cluster = clusters[_first(self._sides, i)]
+                cluster = clusters[first(self._sides, i)]
                 cluster[i] = self._beside(i, cluster)
             else:
                 clusters[i] = {i: self._formation(i)}
@@ -230,7 +230,7 @@ class _Layout:
 
     def _fitted(self, stacks: list[_Stack], place: Rect, height: float = math.inf) -> list[_Stack]:
         """The stacks in the middle of a place, smaller if they have to be."""
-        whole, top = _rect(stacks), self._top([item for stack in stacks for item in stack.items])
+        whole, top = _rect(stacks).grown(TINY), self._top([item for stack in stacks for item in stack.items]) + TINY
         factor = min(1.0, SNUG * place.width / whole.width, SNUG * place.depth / whole.depth, SNUG * height / top)
         (x, z), (from_x, from_z) = place.centre, whole.centre
         return [stack.moved(x - factor * from_x, z - factor * from_z, factor=factor) for stack in stacks]
@@ -269,56 +269,5 @@ def _fits_under(shape: _Shape, count: int, base: _Shape) -> bool:
     if room is None:
         return False
     place, height = room
-    size = shape.footprint()
-    return min(place.width / (count * size.width), place.depth / size.depth, height / shape.height) >= LEAST
-
-
-def _surface_of(things: Sequence[SceneObject], i: int) -> _Surface:
-    """What an object stands on: a neighbour stands where its anchor does."""
-    thing = things[i]
-    if thing.relation is None:
-        return None
-    return (thing.relation, thing.anchors[0]) if thing.relation in STACKED else _surface_of(things, thing.anchors[0])
-
-
-def _sides(things: Sequence[SceneObject]) -> dict[int, _Side]:
-    """What is placed by its neighbours on the same surface; "between" puts its two anchors beside each other."""
-    surfaces = [_surface_of(things, i) for i in range(len(things))]
-    sides: dict[int, _Side] = {}
-    for i, thing in enumerate(things):
-        if thing.relation is not None and thing.relation not in STACKED:
-            anchors = tuple(anchor for anchor in thing.anchors if surfaces[anchor] == surfaces[i])
-            sides[i] = ("beside" if thing.relation == "between" and len(anchors) == 1 else thing.relation), anchors
-
-    def leads(start: int, goal: int) -> bool:
-        return start == goal or (start in sides and any(leads(anchor, goal) for anchor in sides[start][1]))
-
-    for i, (relation, anchors) in list(sides.items()):
-        if relation == "between" and _first(sides, anchors[0]) != _first(sides, anchors[1]):
-            one, other = anchors
-            if other not in sides and not leads(one, other):
-                sides[other] = "right", (one,)
-            elif one not in sides and not leads(other, one):
-                sides[one] = "left", (other,)
-            else:
-                sides[i] = "beside", (one,)
-    return sides
-
-
-def _first(sides: dict[int, _Side], i: int) -> int:
-    """The object by which, neighbour after neighbour, this one is placed in the end."""
-    return _first(sides, sides[i][1][0]) if i in sides else i
-
-
-def _anchors_first(members: Sequence[int], sides: dict[int, _Side]) -> list[int]:
-    done: dict[int, None] = {}
-
-    def visit(i: int) -> None:
-        for anchor in sides[i][1] if i in sides else ():
-            if anchor not in done:
-                visit(anchor)
-        done[i] = None
-
-    for i in members:
-        visit(i)
-    return list(done)
+    size = shape.footprint().grown(TINY)
+    return min(place.width / (count * size.width), place.depth / size.depth, height / (shape.height + TINY)) >= LEAST

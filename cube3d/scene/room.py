@@ -63,7 +63,7 @@ class Relief:
         """The highest point within a rectangle that lies in the footprint."""
         origin = self._low[[0, 2]]
         first = np.floor((np.array([rect.x0, rect.z0]) - origin) / self._cell).astype(int).clip(0, CELLS - 1)
-        last = np.ceil((np.array([rect.x1, rect.z1]) - origin) / self._cell).astype(int).clip(1, CELLS)
+        last = np.ceil((np.array([rect.x1, rect.z1]) - origin) / self._cell).astype(int).clip(first + 1, CELLS)
         highest = self._top[first[0] : last[0], first[1] : last[1]].max()
         return float(highest if np.isfinite(highest) else self._high[1])
 
