@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from ..english import an
 from .plan import Formation
 
 MANY = 4  # trees "in a row", chairs "around a table"
@@ -121,14 +122,14 @@ def read(text: str) -> Phrase:
     words = frozenset(_WORD.findall(rest[:end].lower())) - {head} | {noun}
     if number > 1 and single is None:  # "two story house"
         return Phrase(text, noun, words)
-    one = with_article(rest[:start] + noun + rest[end:])
+    one = an(rest[:start] + noun + rest[end:])
     known = parts["known"] is not None
     plural = single not in (None, head) and parts["count"] is None
     count = in_shape or number or (MANY if after and plural else 1)
     if count > 1:
         prompt = one
     elif known or number == 1 or (parts["one"] or "").lower() == "another":
-        prompt = rest if plural else with_article(rest)
+        prompt = rest if plural else an(rest)
     else:
         prompt = text
     formation = "ring" if shape and shape.lower() in ("circle", "ring") else "row"
@@ -150,12 +151,6 @@ def singular(word: str) -> str | None:
         if re.search(ending, word):
             return re.sub(ending, one, word)
     return None
-
-
-def with_article(words: str) -> str:
-    """With "a" or "an"."""
-    vowel = re.match(r"[aeio]|u(?!ni|se|tensil|s-)|hour|honest", words, re.I) and not re.match(r"one\b|eu", words, re.I)
-    return f"{'an' if vowel else 'a'} {words}"
 
 
 def _head(rest: str) -> tuple[int, int]:
