@@ -6,6 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ from cube3d.records import (
 ROOM = 30  # words that the fake model reads
 
 
+@cache
 def mushroom() -> Mesh:
     """A cap over a stem, coloured by vertex, y up."""
     cap = trimesh.creation.icosphere(subdivisions=3)

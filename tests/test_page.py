@@ -1,26 +1,32 @@
 """The page without a browser: what its handlers answer, and what its one endpoint gives to programs."""
 
 import dataclasses
+import html
 import inspect
 import json
 import logging
 import re
+import shutil
 import threading
 import time
 from collections import namedtuple
 from contextlib import contextmanager
+from dataclasses import replace
 
 import httpx
 import pytest
+import trimesh
 from fakes import FakePipeline, FakeStreams, finished
 from gradio_client import Client
 from gradio_client.exceptions import AppError
+from pygltflib import GLTF2
 
 from cube3d.errors import EmptySurface
-from cube3d.page import form, layout, progress, strings, views
+from cube3d.page import examples, form, layout, progress, share, strings, views
 from cube3d.page.handlers import Endpoint
 from cube3d.page.handlers_generate import Generating
 from cube3d.page.handlers_result import Showing
+from cube3d.page.handlers_source import Sources
 from cube3d.records import MAX_SEED, Done, Failed, Queued, Request, Stage, Tokens, Variant
 from cube3d.store import Store
 from cube3d.version import VERSION
@@ -31,9 +37,10 @@ say = strings.say()
 class Visitor:
     """What the handlers read of a gr.Request."""
 
-    def __init__(self, session_hash="visitor", language="en"):
+    def __init__(self, session_hash="visitor", language="en", **query):
         self.session_hash = session_hash
         self.headers = {"accept-language": language}
+        self.query_params = query
 
 
 class Picked:
@@ -48,6 +55,7 @@ class Page:
 
     def __init__(self, pipeline, store):
         self.generating, self.showing = Generating(pipeline, store), Showing(pipeline, store)
+        self.sources = Sources(pipeline, store)
 
     def steps(self, visitor=None, source=None, keep=50, **changed):
         values = {"prompt": "a red mushroom", "seed": 7, "lock": True, **changed}
@@ -62,7 +70,13 @@ class Page:
 
 
 Step = namedtuple("Step", "seed note overlay sketches made")
-Shown = namedtuple("Shown", "viewer card variants note overlay")
+Shown = namedtuple("Shown", "viewer caption card variants note overlay")
+
+
+def filled(updates):
+    """What a handler's updates of the controls leave in them, by name."""
+    pairs = zip(form.NAMES, updates, strict=True)
+    return {name: value for name, value in pairs if value is not form.KEEP}
 
 
 def vars_of(values):
@@ -77,6 +91,13 @@ def store(tmp_path):
 @pytest.fixture
 def pipeline():
     return FakePipeline(tokens=20, pause=0.002)
+
+
+@pytest.fixture(autouse=True)
+def unfurnished(request, monkeypatch):
+    """No examples, which take a second to install, where a test does not look at them."""
+    if "examples" not in request.node.name:
+        monkeypatch.setattr(examples, "PICKS", {})
 
 
 @pytest.fixture
@@ -209,8 +230,8 @@ def test_the_page_shows_tokens_rate_and_stage_while_it_runs(store):
 
 def test_sketches_of_the_object_come_while_it_runs(page):
     sketches = [step[3] for step in page.steps(variations=2) if isinstance(step[3], str) and step[3]]
-    assert [html.count("<img") for html in sketches] == [1, 2, 2, 2]
-    assert all("data:image/webp;base64," in html for html in sketches)
+    assert [fragment.count("<img") for fragment in sketches] == [1, 2, 2, 2]
+    assert all("data:image/webp;base64," in fragment for fragment in sketches)
 
 
 def test_a_seed_that_is_not_kept_is_drawn_anew_and_is_a_whole_number_in_range(page):
@@ -239,9 +260,7 @@ def test_what_a_request_fills_into_the_form_makes_the_same_request():
         Request("a chair", "legs", 7, 1.5, None, (1, 2, 1), 64, None),
         Request("a chair", seed=3, top_p=0.5, faces=20_000),
     ):
-        filled = dict(zip(form.NAMES, form.fill(request.to_dict()), strict=True))
-        values = {name: value for name, value in filled.items() if value is not form.KEEP}
-        assert form.Form(**values).request() == request
+        assert form.Form(**filled(form.fill(request.to_dict()))).request() == request
 
 
 def test_variations_are_one_batch_with_seeds_that_count_up(page, pipeline, store):
@@ -253,9 +272,10 @@ def test_variations_are_one_batch_with_seeds_that_count_up(page, pipeline, store
     assert shown.variants.count("<button") == 4
     assert shown.variants.count('aria-pressed="true"') == 1
     third = made["pieces"][2]["id"]
-    viewer, card, _ = page.showing.open(Visitor(), Picked(id=third))
+    viewer, card, _, seed = page.showing.pick(Visitor(), Picked(id=third))
     assert viewer == str(store.get(third).glb)
     assert "<dd>0</dd>" in card
+    assert seed == 0
 
 
 def test_variations_that_fail_are_counted(page, pipeline, monkeypatch):
@@ -271,6 +291,24 @@ def test_variations_that_fail_are_counted(page, pipeline, monkeypatch):
     shown = page.show(page.run(variations=2).made)
     assert "1 of 2 variations came out" in shown.note
     assert shown.variants == ""
+
+
+def test_lines_and_places_make_a_scene_in_one_batch_and_one_file(page, pipeline, store):
+    words = "a wooden table\na cup on the table\na lamp next to the table"
+    read = page.showing.read(Visitor(), words)
+    assert "Scene of 3 objects: a wooden table; a cup on the table; a lamp next to the table" in read
+    made = page.run(prompt=words, variations=4).made
+    assert [request.prompt for request in pipeline.requests] == ["a wooden table", "a cup", "a lamp"]
+    assert len(pipeline.prefixes) == 1
+    (piece,) = made["pieces"]
+    stored = store.get(piece["id"])
+    names = {node.name for node in GLTF2().load(stored.glb).nodes}
+    assert {"wooden-table", "cup", "lamp", "ground"} <= names
+    shown = page.show(made)
+    assert "a wooden table; a cup on the table" in shown.card
+    assert shown.variants == ""
+    updates = page.sources.more(Visitor(), Picked(id=piece["id"]))[6:]
+    assert filled(updates)["prompt"] == words
 
 
 @pytest.mark.parametrize(
@@ -406,9 +444,144 @@ def test_stop_reaches_a_run_that_still_waits_but_not_the_next_one(page, pipeline
 
 
 def test_an_evicted_result_is_said_to_be_gone(page):
-    made = {"pieces": [{"id": "no-such-result", "picture": ""}], "asked": 1, "seconds": 1}
+    made = {"pieces": [{"id": "no-such-result", "key": "", "picture": ""}], "asked": 1, "seconds": 1}
     assert say("gone") in page.show(made).note
-    assert say("gone") in page.showing.open(Visitor(), Picked(id="no-such-result"))[2]
+    assert say("gone") in page.showing.pick(Visitor(), Picked(id="no-such-result"))[2]
+
+
+# What is finished
+
+
+def test_the_makers_browser_gets_what_it_needs_to_open_share_and_delete(page, store):
+    made = page.run(variations=2).made
+    card = page.show(made).card
+    kept = json.loads(html.unescape(re.search(r'data-made="([^"]*)"', card)[1]))
+    assert [entry["seed"] for entry in kept] == [7, 8]
+    for entry in kept:
+        assert entry["link"].startswith(f"s/{entry['id']}?prompt=a+red+mushroom")
+        assert entry["picture"].startswith("data:image/webp;base64,")
+        assert len(entry["picture"]) < 20_000
+        assert store.delete(entry["id"], entry["key"])
+    assert 'data-made=""' in page.showing.pick(Visitor(), Picked(id=page.run().made["pieces"][0]["id"]))[1]
+
+
+def test_an_opened_object_brings_its_settings_along(page):
+    made = page.run(prompt="a blue boat", seed=5, guidance=4.5, faces=None).made
+    viewer, caption, card, variants, _, *updates = page.showing.open(
+        Visitor(), Picked(id=made["pieces"][0]["id"], link="")
+    )
+    assert viewer.endswith("a-blue-boat.glb")
+    assert "a blue boat" in card
+    assert (caption, variants) == ("", "")
+    values = filled(updates)
+    assert (values["prompt"], values["seed"], values["lock"]) == ("a blue boat", 5, True)
+    assert (values["guidance"], values["faces"]) == (4.5, None)
+
+
+def test_an_object_that_is_gone_can_still_be_made_again(page, pipeline, store):
+    piece = page.run(prompt="a blue boat", seed=5).made["pieces"][0]
+    link = share.page_link(store.get(piece["id"]))
+    store.delete(piece["id"], piece["key"])
+    viewer, _, _, _, note, *updates = page.showing.open(Visitor(), Picked(id=piece["id"], link=link))
+    assert viewer is form.KEEP
+    assert say("gone") in note
+    assert form.Form(**filled(updates)).request() == pipeline.requests[0]
+
+
+def test_a_link_prefills_the_form_and_runs_nothing(page, pipeline):
+    note, *updates = page.showing.arrive(Visitor(prompt="a chair", seed="3", top_p="greedy", faces="5000"))
+    values = filled(updates)
+    assert (values["prompt"], values["seed"], values["lock"]) == ("a chair", 3, True)
+    assert (values["sampling"], values["faces"]) == (form.GREEDY, 5000)
+    assert note is form.KEEP
+    assert pipeline.requests == []
+
+
+def test_a_visit_without_a_link_leaves_the_form_alone(page):
+    note, *updates = page.showing.arrive(Visitor())
+    assert filled(updates) == {"seed": None}
+    assert note is form.KEEP
+
+
+def test_a_link_with_nonsense_says_what_was_ignored(page):
+    note, *updates = page.showing.arrive(Visitor(prompt="a chair", seed="-1", guidance="x"))
+    assert filled(updates) == {"prompt": "a chair", "seed": None}
+    assert "seed" in note
+    assert "guidance" in note
+
+
+# What a run starts from
+
+
+def test_a_glb_made_here_gives_back_prompt_seed_and_settings(page, pipeline, store, tmp_path):
+    stored = store.get(page.run(prompt="a blue boat", seed=5, top_p=0.5, use_box=True, y=2).made["pieces"][0]["id"])
+    copy = shutil.copy(stored.glb, tmp_path / "renamed.glb")
+    note, *updates = page.sources.restore(Visitor(), copy)
+    assert "those of renamed.glb" in note
+    assert form.Form(**filled(updates)).request() == pipeline.requests[0]
+
+
+def test_another_glb_is_refused_with_a_hint(page, tmp_path):
+    path = tmp_path / "other.glb"
+    path.write_bytes(trimesh.creation.box().export(file_type="glb"))
+    note, *updates = page.sources.restore(Visitor(), str(path))
+    assert "other.glb holds no recipe" in note
+    assert filled(updates) == {}
+
+
+def test_a_mesh_is_read_and_the_run_keeps_the_first_of_its_tokens(page, pipeline, tmp_path):
+    path = tmp_path / "my box.stl"
+    trimesh.creation.box().export(path)
+    source, said, *_ = page.sources.take(Visitor(), str(path))
+    assert "my box.stl" in said
+    assert not path.exists()
+    page.run(source=source, keep=25)
+    page.run(source=source, keep=100)
+    page.run(source=source, keep=0)
+    page.run()
+    assert pipeline.prefixes == [list(range(5)), list(range(19)), [], None]
+
+
+def test_a_file_that_is_no_mesh_is_one_sentence(page, tmp_path):
+    path = tmp_path / "poem.obj"
+    path.write_text("roses are red")
+    source, _, _, _, note = page.sources.take(Visitor(), str(path))
+    assert source is None
+    assert 'role="alert"' in note
+    assert str(tmp_path) not in note
+
+
+def test_more_like_this_keeps_tokens_and_settings_but_not_the_seed(page, pipeline, store):
+    id = page.run(prompt="a blue boat", guidance=5).made["pieces"][0]["id"]
+    source, said, _, _, _, _, *updates = page.sources.more(Visitor(), Picked(id=id))
+    assert source == {"name": "a blue boat", "tokens": store.tokens(id).tolist()}
+    assert "a blue boat" in said
+    values = filled(updates)
+    assert (values["guidance"], values["lock"], values["variations"]) == (5, False, 4)
+    assert "seed" not in values
+
+
+def test_an_object_of_another_model_cannot_be_varied(page, pipeline):
+    id = page.run().made["pieces"][0]["id"]
+    pipeline.info = replace(pipeline.info, digest="1" * 16)
+    *_, note, _ = page.sources.more(Visitor(), Picked(id=id))[:6]
+    assert "another model (fake)" in note
+
+
+# Examples
+
+
+def test_examples_come_with_the_page_and_are_results_like_any_other(tmp_path):
+    store = Store(tmp_path / "results")
+    shown = examples.install(store)
+    assert len(shown) >= 8
+    for stored, picture in shown:
+        assert stored.glb.stat().st_size < 300_000
+        assert stored.info["faces"] <= 5_000
+        assert picture.stat().st_size < 20_000
+        assert store.tokens(stored.id).size == stored.info["tokens"]
+    assert [stored.id for stored, _ in examples.install(store)] == [stored.id for stored, _ in shown]
+    assert len(list(store.root.iterdir())) == len(shown)
 
 
 # The endpoint

@@ -6,8 +6,9 @@ from html import escape
 from typing import Any
 
 from ..export import FORMATS
-from ..store import Stored
-from . import routes
+from ..scene import parse
+from ..store import ARCHIVE, Stored
+from . import share
 from .strings import Say
 from .views import notices
 
@@ -15,17 +16,21 @@ STUD = 0.28  # metres
 STAGES = ("text", "tokens", "latents", "field", "surface", "mesh", "export")
 
 
-def card(stored: Stored, say: Say) -> str:
-    """A finished object in words, its downloads and its timings: the text alternative of the viewer."""
+def card(stored: Stored, say: Say, made: str = "") -> str:
+    """A finished object in words, its downloads and its timings: the text alternative of the viewer.
+
+    `made` is what the maker's browser keeps of the whole run, as JSON (see history.js).
+    """
     info = stored.info
     x, y, z = metres(info)
     rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts(info, say))
     summary = say("summary", prompt=info["prompt"], faces=info["faces"], x=x, y=y, z=z)
     return (
-        f'<article class="card"><h2>{escape(info["prompt"])}</h2><p class="spoken" id="summary">{escape(summary)}</p>'
+        f'<article class="card" data-id="{stored.id}" data-made="{escape(made)}"><h2>{escape(info["prompt"])}</h2>'
+        f'<p class="spoken" id="summary">{escape(summary)}</p>'
         f"{_downloads(stored, say)}"
         f'<p class="licence">{escape(say("licence.of", licence=info["licence"]))}</p>'
-        f"<dl>{rows}</dl>{_timings(info['timings'], say)}{notices(info['notices'])}</article>"
+        f"{_actions(stored, say)}<dl>{rows}</dl>{_timings(info['timings'], say)}{notices(info['notices'])}</article>"
     )
 
 
@@ -37,11 +42,12 @@ def metres(info: dict[str, Any]) -> tuple[float, float, float]:
 
 def facts(info: dict[str, Any], say: Say) -> list[tuple[str, str]]:
     asked = info["request"]["faces"]
+    count = "triangles.all" if asked is None else "triangles.of" if parse(info["prompt"]).single else "triangles.each"
     sides = metres(info)
     studs = say("size.studs", **dict(zip("xyz", (side / STUD for side in sides), strict=True)))
     cm = say("size.cm", **dict(zip("xyz", (100 * side for side in sides), strict=True)))
     return [
-        (say("triangles"), say("triangles.all" if asked is None else "triangles.of", faces=info["faces"], asked=asked)),
+        (say("triangles"), say(count, faces=info["faces"], asked=asked)),
         (say("size"), f"{studs}<br>{cm}"),
         (say("watertight"), say("yes" if info["watertight"] else "no")),
         (say("shells"), f"{info['shells']}"),
@@ -53,13 +59,28 @@ def facts(info: dict[str, Any], say: Say) -> list[tuple[str, str]]:
 
 def _downloads(stored: Stored, say: Say) -> str:
     links = []
-    for format in FORMATS:
+    for format in (*FORMATS, ARCHIVE):
         bytes = f"<small>{size(stored.info['bytes'], say)}</small>" if format == "glb" else ""
         links.append(
-            f'<a href="{routes.link(stored.id, format)}" download="{escape(stored.name)}.{format}" '
+            f'<a href="{share.link(stored.id, format)}" download="{escape(stored.name)}.{format}" '
             f'title="{say(f"download.{format}")}">{format.upper()}{bytes}</a>'
         )
     return f'<nav aria-label="{say("downloads")}">{"".join(links)}</nav>'
+
+
+def _actions(stored: Stored, say: Say) -> str:
+    link = escape(share.page_link(stored))
+    frame = f'<iframe src="{share.page_link(stored)}&embed" width="480" height="480" style="border:0"></iframe>'
+    return (
+        f'<div class="actions" role="group" aria-label="{say("actions")}">'
+        f'<button type="button" data-do="edit" data-id="{stored.id}">{say("more")}</button>'
+        f'<button type="button" data-copy="{link}" data-copied="{say("copied")}">{say("copy")}</button>'
+        f'<button type="button" data-copy="{escape(frame)}" data-copied="{say("copied")}">{say("embed")}</button>'
+        f'<a href="{link}" target="_blank" rel="noopener">{say("share")}</a>'
+        f'<button type="button" data-delete="{stored.id}" data-sure="{say("delete.sure")}" hidden>'
+        f"{say('delete')}</button>"
+        "</div>"
+    )
 
 
 def _timings(timings: dict[str, float], say: Say) -> str:

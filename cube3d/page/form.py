@@ -37,7 +37,7 @@ class Form:
     faces: float | None = 10_000
 
     def request(self) -> Request:
-        """The first request of a run. Raises RequestError."""
+        """What is asked for; of several variations, the first. Raises RequestError."""
         return Request(
             self.prompt,
             self.negative_prompt,
@@ -49,18 +49,13 @@ class Form:
             faces=self.faces,
         )
 
-    def variants(self) -> list[Request]:
-        """The requests of a run: the same but for the seed, which counts up. Raises RequestError."""
-        first = self.request()
-        return [first, *(first.with_seed((first.seed + step) % (MAX_SEED + 1)) for step in range(1, self.variations))]
-
 
 NAMES = tuple(field.name for field in fields(Form))
 
 
-def fill(request: Mapping[str, Any]) -> list[Any]:
-    """Fields of a Request, any of them, -> an update for every control, in order."""
-    values = {
+def fill(request: Mapping[str, Any], **controls: Any) -> list[Any]:
+    """Fields of a Request, any of them, -> an update for every control, in order; `controls` have the last word."""
+    values: dict[str, Any] = {
         name: request[name] for name in ("prompt", "negative_prompt", "guidance", "resolution") if name in request
     }
     if "prompt" in values:
@@ -75,7 +70,13 @@ def fill(request: Mapping[str, Any]) -> list[Any]:
         values |= dict(zip("xyz", request["box"] or (1, 1, 1), strict=True))
     if "faces" in request:
         values["faces"] = request["faces"]
+    values |= controls
     return [values.get(name, KEEP) for name in NAMES]
+
+
+def variants(first: Request, count: int) -> list[Request]:
+    """The same request with seeds that count up."""
+    return [first.with_seed((first.seed + step) % (MAX_SEED + 1)) for step in range(count)]
 
 
 def budget(faces: float | None) -> str | None:

@@ -8,16 +8,17 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
 import gradio as gr
 
 from .. import thumbnail
 from ..records import Done, Failed, Mesh, Preview, Request, Result
+from ..scene import ScenePlan, compose, parse
 from ..store import Store
 from . import views
-from .form import KEEP, Form
+from .form import KEEP, Form, variants
 from .handlers import Failure, Pipeline, Streams, in_plain_words, language
 from .progress import Progress, follow_all
 from .strings import Say
@@ -36,6 +37,7 @@ class Piece(TypedDict):
     """One result of a run: where it is stored, and what only its maker gets."""
 
     id: str
+    key: str  # deletes it
     picture: str
 
 
@@ -53,6 +55,7 @@ class Run:
 
     requests: list[Request]
     prefix: list[int] | None = None
+    scene: ScenePlan | None = None  # what the results are put together to
     results: list[Result | None] = field(default_factory=list)
     error: Exception | None = None
 
@@ -135,11 +138,15 @@ class Generating:
             stream.close()
 
     def _planned(self, form: Form, source: Source | None, keep: float) -> Run:
+        first = form.request()
+        scene = parse(form.prompt)
+        if not scene.single:
+            return Run(scene.requests(replace(first, prompt=scene.text)), scene=scene)
         prefix = None
         if source is not None:
             most = self._pipeline.info.tokens - 1
             prefix = source["tokens"][: min(most, round(keep / 100 * len(source["tokens"])))]
-        return Run(form.variants(), prefix)
+        return Run(variants(first, form.variations), prefix)
 
     def _work(self, run: Run, visitor: gr.Request, say: Say) -> Iterator[Progress | tuple[int, Mesh]]:
         """Snapshots and sketches of a run, whose results it fills in. Closing it frees the slots."""
@@ -168,12 +175,22 @@ class Generating:
         with in_plain_words(say):
             if not results:
                 raise run.error
-            pieces = [Piece(id=self._store.save(result).id, picture=picture(result.mesh)) for result in results]
+            if run.scene is not None:
+                return Made(pieces=[self._piece(compose(run.scene, run.results))], asked=1, seconds=seconds)
+            pieces = [self._piece(result) for result in results]
         return Made(pieces=pieces, asked=len(run.requests), seconds=seconds)
+
+    def _piece(self, result: Result) -> Piece:
+        stored = self._store.save(result)
+        return Piece(id=stored.id, key=stored.key, picture=picture(result.mesh))
 
 
 def picture(mesh: Mesh) -> str:
     """A small picture of a mesh as a data URI."""
     file = io.BytesIO()
     thumbnail.render(mesh, PICTURE).save(file, "WEBP", quality=80)
-    return "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
+    return data_uri(file.getvalue())
+
+
+def data_uri(webp: bytes) -> str:
+    return "data:image/webp;base64," + base64.b64encode(webp).decode()

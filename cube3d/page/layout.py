@@ -6,13 +6,15 @@ import gradio as gr
 
 from .. import records
 from ..store import Store
-from . import form, routes, strings, theme, views
+from . import examples, form, routes, strings, theme, views
 from .handlers import Endpoint, Pipeline
-from .handlers_generate import Generating
+from .handlers_generate import Generating, data_uri
 from .handlers_result import Showing
+from .handlers_source import Sources
 
 RUNNING = 4  # runs handed to the pipeline at a time; it shares its slots among them
 WAITING = 16  # runs that may queue before visitors are asked to come back
+LARGEST_MESH = 20  # MB
 CAMERA = (60, 72, None)  # degrees around and from above: a three-quarter view; the distance fits the object
 SENTENCES = gr.I18n()  # makes the keys that the browser replaces by sentences; launch_options brings those
 CLICKS = """element.addEventListener("click", (event) => {
@@ -23,7 +25,9 @@ CLICKS = """element.addEventListener("click", (event) => {
 
 def build_page(pipeline: Pipeline, store: Store) -> gr.Blocks:
     """The page over one pipeline and one store. Launch it with `launch_options`, or use `serve`."""
-    generating, showing, endpoint = Generating(pipeline, store), Showing(pipeline, store), Endpoint(pipeline, store)
+    generating, endpoint = Generating(pipeline, store), Endpoint(pipeline, store)
+    showing, sources = Showing(pipeline, store), Sources(pipeline, store)
+    shown = examples.install(store)
     gr.set_static_paths([store.root])  # served from the store itself: gradio's cache would keep a second copy
 
     with gr.Blocks(title=strings.TITLE, analytics_enabled=False, fill_width=True) as page:
@@ -41,16 +45,29 @@ def build_page(pipeline: Pipeline, store: Store) -> gr.Blocks:
                         elem_id="prompt",
                     )
                     reading = gr.HTML(elem_id="reading")
-                    examples = gr.Dataset(
+                    chips = gr.Dataset(
                         components=[prompt],
                         samples=[[example] for example in strings.EXAMPLES],
                         label=SENTENCES("examples"),
                         elem_id="examples",
                     )
+                    restore = gr.UploadButton(
+                        SENTENCES("restore"), file_types=[".glb"], size="sm", variant="secondary", elem_id="restore"
+                    )
                 with gr.Row(elem_id="actions"):
                     generate = gr.Button(SENTENCES("generate"), variant="primary", min_width=0, elem_id="generate")
                     stop = gr.Button(SENTENCES("stop"), visible=False, min_width=0, elem_id="stop")
                 note = gr.HTML(SENTENCES("hint"), elem_id="note")
+                with gr.Accordion(SENTENCES("remix"), open=False, elem_id="remix") as remix:
+                    mesh = gr.File(
+                        label=SENTENCES("mesh"), file_types=[".glb", ".obj", ".stl", ".ply"], height=120, elem_id="mesh"
+                    )
+                    with gr.Column(visible=False, elem_id="source") as source_controls:
+                        source_name = gr.HTML(elem_id="source-name")
+                        keep = gr.Slider(
+                            0, 95, 25, step=5, label=SENTENCES("keep"), info=SENTENCES("keep.hint"), elem_id="keep"
+                        )
+                        clear = gr.Button(SENTENCES("source.clear"), size="sm", elem_id="source-clear")
                 with gr.Column(elem_id="seeds"):
                     variations = gr.Radio(form.VARIATIONS, value=1, label=SENTENCES("variations"), elem_id="variations")
                     seed = gr.Number(
@@ -68,6 +85,7 @@ def build_page(pipeline: Pipeline, store: Store) -> gr.Blocks:
             with gr.Column(elem_id="result", scale=1, min_width=320):
                 with gr.Column(elem_id="stage"):
                     viewer = gr.Model3D(
+                        str(shown[0][0].glb) if shown else None,
                         label=SENTENCES("viewer"),
                         show_label=False,
                         interactive=False,
@@ -76,12 +94,14 @@ def build_page(pipeline: Pipeline, store: Store) -> gr.Blocks:
                         elem_id="viewer",
                     )
                     gr.HTML(SENTENCES("empty"), elem_id="empty")
+                    caption = gr.HTML(SENTENCES("caption") if shown else "", elem_id="caption")
                     sketches = gr.HTML(elem_id="sketches")
                     overlay = gr.HTML(elem_id="overlay")
                 variants = gr.HTML(elem_id="variants", js_on_load=CLICKS)
                 card = gr.HTML(elem_id="card", js_on_load=CLICKS)
+                history = gr.HTML(SENTENCES("history.shelf"), elem_id="history", js_on_load=CLICKS)
+                gallery = gr.HTML(SENTENCES("gallery.shelf"), visible=bool(shown), elem_id="gallery", js_on_load=CLICKS)
 
-        keep = gr.State(50)
         controls |= {"prompt": prompt, "variations": variations, "lock": lock, "seed": seed}
         fields = [controls[name] for name in form.NAMES]
         quiet = {"show_progress": "hidden", "api_visibility": "private"}
@@ -95,7 +115,7 @@ def build_page(pipeline: Pipeline, store: Store) -> gr.Blocks:
         running = started.then(
             generating.run, [source, keep, *fields], [seed, note, overlay, sketches, made], **quiet, **device
         )
-        running.success(showing.deliver, made, [viewer, card, variants, note, overlay], **light).then(
+        running.success(showing.deliver, made, [viewer, caption, card, variants, note, overlay], **light).then(
             generating.idle, outputs=ended, **light
         )
         running.failure(generating.refused, outputs=[*ended, note, overlay], **light)
@@ -104,9 +124,9 @@ def build_page(pipeline: Pipeline, store: Store) -> gr.Blocks:
         page.unload(generating.leave)
 
         # What the controls do to each other
-        page.load(None, js="() => null", outputs=seed)  # an empty gr.Number starts as 0 otherwise
+        page.load(showing.arrive, outputs=[note, *fields], **light)
         prompt.change(showing.read, prompt, reading, trigger_mode="always_last", **light)
-        examples.click(lambda sample: sample[0], examples, prompt, **light).then(**press_generate)
+        chips.click(lambda sample: sample[0], chips, prompt, **light).then(**press_generate)
         next_seed.click(lambda seed: (form.next_seed(seed), True), seed, [seed, lock], **light).then(**press_generate)
         controls["sampling"].change(
             lambda choice: gr.update(visible=choice == form.NUCLEUS), controls["sampling"], controls["top_p"], **light
@@ -118,7 +138,21 @@ def build_page(pipeline: Pipeline, store: Store) -> gr.Blocks:
         controls["faces"].change(form.budget, controls["faces"], budget, **light)
 
         # What is finished
-        variants.select(showing.open, outputs=[viewer, card, note], **light)
+        variants.select(showing.pick, outputs=[viewer, card, note, seed], **light)
+        gr.on(
+            [history.select, gallery.select],
+            showing.open,
+            outputs=[viewer, caption, card, variants, note, *fields],
+            **light,
+        )
+        card.delete(showing.removed, outputs=[viewer, card, variants, note], **light)
+
+        # What a run starts from
+        started_from = [source, source_name, source_controls, mesh, note]
+        restore.upload(sources.restore, restore, [note, *fields], **light)
+        mesh.upload(sources.take, mesh, started_from, **quiet)
+        clear.click(sources.clear, outputs=started_from, **light)
+        card.edit(sources.more, outputs=[*started_from, remix, *fields], **light).success(**press_generate)
 
         gr.api(endpoint.generate, api_name="generate", **device)
         page.queue(max_size=WAITING)
@@ -184,11 +218,11 @@ def launch_options(pipeline: Pipeline, store: Store) -> dict[str, object]:
         "theme": theme.theme(),
         "css_paths": theme.CSS,
         "js": theme.script(),
-        "i18n": _sentences(pipeline.info),
+        "i18n": _sentences(pipeline.info, store),
         "favicon_path": theme.ICON,
         "footer_links": ["api"],
         "app_kwargs": {"routes": routes.routes(store, pipeline)},
-        "max_file_size": "1mb",
+        "max_file_size": f"{LARGEST_MESH}mb",
         "run_history": False,
         "enable_monitoring": False,
         "show_error": False,
@@ -202,16 +236,20 @@ def serve(pipeline: Pipeline, store: Store, **options: object) -> tuple[object, 
     return build_page(pipeline, store).launch(**{**launch_options(pipeline, store), **options})
 
 
-def _sentences(model: records.ModelInfo) -> gr.I18n:
+def _sentences(model: records.ModelInfo, store: Store) -> gr.I18n:
     """Every language's sentences, and the fragments made of them that stand on the page from the start."""
-    return gr.I18n(
-        **{
-            language: {
-                **strings.say(language).sentences,
-                "header": views.header(model, strings.say(language)),
-                "empty": views.empty(strings.say(language)),
-                "hint": views.note(strings.say(language)("keys"), "hint"),
-            }
-            for language in strings.LANGUAGES
+    shown = [(stored, data_uri(picture.read_bytes())) for stored, picture in examples.install(store)]
+
+    def fragments(say: strings.Say) -> dict[str, str]:
+        return {
+            **say.sentences,
+            "mesh": say("mesh", limit=LARGEST_MESH),
+            "header": views.header(model, say),
+            "empty": views.empty(say),
+            "hint": views.note(say("keys"), "hint"),
+            "caption": views.caption(shown[0][0].info["prompt"], say) if shown else "",
+            "history.shelf": views.history(say),
+            "gallery.shelf": views.gallery(shown, say),
         }
-    )
+
+    return gr.I18n(**{language: fragments(strings.say(language)) for language in strings.LANGUAGES})

@@ -38,3 +38,10 @@ setInterval(() => {
     clock.textContent = clock.textContent.replace(/[\d.,]+/, seconds.replace(".", mark));
   }
 }, 100);
+
+// Gradio starts in English for a language that it does not speak itself, though the page's own sentences are there.
+const language = navigator.language.split("-")[0];
+const core = performance.getEntriesByType("resource").find(({ name }) => /\/core-[\w-]+\.js$/.test(name));
+if (core && window.gradio_config?.i18n_translations?.[language] && document.documentElement.lang !== language) {
+  import(core.name).then(({ changeLocale }) => changeLocale(language));
+}

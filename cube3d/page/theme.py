@@ -9,7 +9,7 @@ from gradio.themes.utils import fonts, sizes
 
 HERE = Path(__file__).parent
 CSS = HERE / "page.css"
-SCRIPTS = (HERE / "page.js",)
+SCRIPTS = (HERE / "page.js", HERE / "history.js")
 ICON = HERE / "icon.png"
 
 

@@ -91,9 +91,37 @@ def notices(sentences: Sequence[str]) -> str:
     return "".join(note(sentence, "notice") for sentence in sentences)
 
 
-def reading(used: int, room: int, sentences: Sequence[str], say: Say) -> str:
-    """How much of the prompt the model reads, and what it cannot."""
-    return f'<p class="count">{say("count", used=used, room=room)}</p>{notices(sentences)}'
+def reading(words: str, sentences: Sequence[str]) -> str:
+    """What the model reads of the prompt, and what it cannot."""
+    return f'<p class="count">{escape(words)}</p>{notices(sentences)}'
+
+
+def source(name: str, say: Say) -> str:
+    """The object that the next run starts from."""
+    return f'<p class="source">{escape(say("source", name=name))}</p>'
+
+
+def caption(prompt: str, say: Say) -> str:
+    """What the stage shows before anyone asked for anything."""
+    return f'<p class="caption">{escape(say("example", prompt=prompt))}</p>'
+
+
+def gallery(shown: Sequence[tuple[Stored, str]], say: Say) -> str:
+    """Finished examples as pictures to open."""
+    items = "".join(
+        f'<li><button type="button" data-do="select" data-id="{stored.id}" data-link="">'
+        f"{_picture(picture, '')}<span>{escape(stored.info['prompt'])}</span></button></li>"
+        for stored, picture in shown
+    )
+    return f'<h2>{say("gallery")}</h2><ul class="shelf">{items}</ul>'
+
+
+def history(say: Say) -> str:
+    """The visitor's own objects; history.js puts them in."""
+    return (
+        f"<h2>{say('history')} <small>{say('history.hint')}</small></h2>"
+        f'<button type="button" data-clear>{say("history.clear")}</button><ul class="shelf"></ul>'
+    )
 
 
 def variants(made: Sequence[tuple[Stored, str]], say: Say) -> str:

@@ -8,7 +8,7 @@ import pytest
 from fakes import FakePipeline
 from playwright.sync_api import Page, sync_playwright
 
-from cube3d.page import layout
+from cube3d.page import examples, layout
 from cube3d.store import Store
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -50,12 +50,22 @@ def launched(pipeline: FakePipeline, store: Store) -> Iterator[str]:
     page.close(verbose=False)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """(url, pipeline) of a running page."""
+    """(url, pipeline) of a running page without examples: its viewer starts empty."""
     pipeline = FakePipeline()
-    with launched(pipeline, Store(tmp_path_factory.mktemp("site") / "results")) as url:
-        yield url, pipeline
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(examples, "PICKS", {})
+        with launched(pipeline, Store(tmp_path_factory.mktemp("site") / "results")) as url:
+            yield url, pipeline
+
+
+@pytest.fixture
+def furnished(browser, monkeypatch, tmp_path):
+    """The address of a page that comes with the red mushroom and the pine tree."""
+    monkeypatch.setattr(examples, "PICKS", {"a red mushroom": 0, "a pine tree": 0})
+    with launched(FakePipeline(), Store(tmp_path / "results")) as url:
+        yield url
 
 
 @pytest.fixture
@@ -69,6 +79,7 @@ def pipeline(site):
 @pytest.fixture
 def crowded(browser, monkeypatch, tmp_path):
     """(url, pipeline) of a page that serves one request at a time and lets one more wait."""
+    monkeypatch.setattr(examples, "PICKS", {})
     monkeypatch.setattr(layout, "RUNNING", 1)
     monkeypatch.setattr(layout, "WAITING", 1)
     pipeline = FakePipeline(tokens=400, pause=0.02)
@@ -83,11 +94,15 @@ def visit(browser, site, pipeline):
     contexts, foreign, errors = [], [], []
 
     def open_page(width=1280, height=860, url=home, **options) -> Page:
+        own = home if url.startswith(home) else url
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)
-        page.on("request", lambda request: _is_foreign(request.url, url) and foreign.append(request.url))
+        page.on(
+            "request",
+            lambda request: _is_foreign(request.url, own) and foreign.append(request.url),
+        )
         page.on("console", lambda message: _is_error(message) and errors.append(message.text))
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(url)

@@ -1,10 +1,16 @@
-"""What the tests read off the screen."""
+"""What the tests do on the page and read off the screen."""
 
 import io
+import time
 
 import numpy as np
 from PIL import Image
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
+
+from cube3d.page import strings
+
+say = strings.say()
+expect.set_options(timeout=15_000)  # two slow cores may be busy with something else
 
 
 def coloured(page: Page) -> float:
@@ -27,3 +33,23 @@ def wait_until_drawn(page: Page) -> None:
 def overflow(page: Page) -> int:
     """Pixels by which the page is wider than the screen."""
     return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+def generate(page, prompt="a red mushroom"):
+    page.get_by_label(say("prompt")).fill(prompt)
+    page.get_by_role("button", name=say("generate")).click()
+
+
+def finish(page):
+    expect(page.locator("#note")).to_have_text(say("done", seconds=1.7))
+
+
+def running(page):
+    expect(page.locator("#overlay")).to_contain_text("of 400 tokens")
+
+
+def wait_until(condition, seconds=5.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "It did not happen in time."
+        time.sleep(0.02)

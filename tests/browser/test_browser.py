@@ -1,38 +1,13 @@
 """The page as a visitor meets it, in headless chromium over a fake pipeline."""
 
 import re
-import time
 
 import pytest
 import trimesh
 from playwright.sync_api import expect
-from screen import coloured, overflow, wait_until_drawn
+from screen import coloured, finish, generate, overflow, running, say, wait_until, wait_until_drawn
 
 from cube3d.page import strings
-
-say = strings.say()
-expect.set_options(timeout=15_000)  # two slow cores may be busy with something else
-DONE = say("done", seconds=1.7)
-
-
-def generate(page, prompt="a red mushroom"):
-    page.get_by_label(say("prompt")).fill(prompt)
-    page.get_by_role("button", name=say("generate")).click()
-
-
-def finish(page):
-    expect(page.locator("#note")).to_have_text(DONE)
-
-
-def running(page):
-    expect(page.locator("#overlay")).to_contain_text("of 400 tokens")
-
-
-def wait_until(condition, seconds=5.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "It did not happen in time."
-        time.sleep(0.02)
 
 
 def test_the_page_opens_ready_to_use(visit):

@@ -1,0 +1,93 @@
+// What a visitor made, kept in this browser alone: pictures to open again, and the keys that delete.
+const KEPT = "cube3d.history";
+const MOST = 60;
+const key = (id) => "cube3d.key." + id;
+const read = () => JSON.parse(localStorage.getItem(KEPT) ?? "[]");
+
+const write = (entries) => {
+  localStorage.setItem(KEPT, JSON.stringify(entries.slice(0, MOST)));
+  show();
+};
+
+const forget = (id) => {
+  localStorage.removeItem(key(id));
+  write(read().filter((entry) => entry.id !== id));
+};
+
+// Prompts are anyone's text: they go in as text, never as markup.
+const show = () => {
+  const shelf = document.querySelector("#history .shelf");
+  if (!shelf) return;
+  shelf.replaceChildren(...read().map(({ id, prompt, seed, link, picture }) => {
+    const [item, button, image, label] = ["li", "button", "img", "span"].map((tag) => document.createElement(tag));
+    Object.assign(button.dataset, { do: "select", id, link });
+    Object.assign(button, { type: "button", title: `${prompt} · ${seed}` });
+    Object.assign(image, { src: picture, alt: "" });
+    label.textContent = prompt;
+    button.append(image, label);
+    item.append(button);
+    return item;
+  }));
+};
+
+const keep = (card) => {
+  const made = JSON.parse(card.dataset.made);
+  card.removeAttribute("data-made");
+  for (const { id, key: secret } of made) localStorage.setItem(key(id), secret);
+  write([...made.map(({ key, ...entry }) => entry), ...read()]);
+};
+
+new MutationObserver(() => {
+  const card = document.querySelector(".card[data-made^='[']");
+  if (card) keep(card);
+  for (const button of document.querySelectorAll("[data-delete][hidden]")) {
+    button.hidden = !localStorage.getItem(key(button.dataset.delete));
+  }
+  if (document.querySelector("#history .shelf:empty") && read().length) show();
+}).observe(document.body, { childList: true, subtree: true });
+
+const remove = async (button) => {
+  const id = button.dataset.delete;
+  if (!confirm(button.dataset.sure)) return;
+  const body = JSON.stringify({ key: localStorage.getItem(key(id)) });
+  const answer = await fetch(`s/${id}/delete`, { method: "POST", body });
+  if (!answer.ok && answer.status !== 404) return;
+  forget(id);
+  button.dataset.do = "delete";
+  button.removeAttribute("data-delete");
+  button.click();
+};
+
+const copy = async (button) => {
+  const text = button.dataset.copy.replace(/s\/[\w-]+\?[^"]*/, (link) => new URL(link, document.baseURI).href);
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {  // without https there is no clipboard
+    prompt(button.textContent, text);
+    return;
+  }
+  const said = button.textContent;
+  button.textContent = button.dataset.copied;
+  setTimeout(() => { button.textContent = said; }, 1500);
+};
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-copy], [data-delete], [data-clear]");
+  if (!button) return;
+  if (button.dataset.copy) copy(button);
+  else if (button.dataset.delete) remove(button);
+  else write([]);
+});
+
+// A GLB dropped anywhere but on the mesh input gives back its recipe.
+document.addEventListener("dragover", (event) => event.preventDefault());
+document.addEventListener("drop", (event) => {
+  const file = event.dataTransfer?.files[0];
+  if (!file || event.target.closest("#mesh")) return;
+  event.preventDefault();
+  const input = document.querySelector("#restore").parentElement.querySelector("input[type=file][accept*=glb]");
+  const files = new DataTransfer();
+  files.items.add(file);
+  input.files = files.files;
+  input.dispatchEvent(new Event("change", { bubbles: true }));
+}, true);
