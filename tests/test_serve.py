@@ -199,7 +199,8 @@ def test_assistants_get_one_tool_that_gives_a_link_to_the_file(url: str) -> None
     (tool,) = tools
     assert tool.name == "generate" and "3D object" in tool.description
     fields = {"prompt", "negative_prompt", "seed", "guidance", "top_p", "box", "resolution", "faces"}
-    assert fields <= tool.inputSchema["properties"].keys() and tool.inputSchema["required"] == ["prompt"]
+    assert tool.inputSchema["properties"].keys() == fields and tool.inputSchema["required"] == ["prompt"]
+    assert all(field["description"] for field in tool.inputSchema["properties"].values())
     assert not made.isError and told == sorted(told) and len(told) > 2
     link = re.search(r"https?://[^'\"\s]+\.glb", " ".join(part.text for part in made.content))
     with urllib.request.urlopen(link[0]) as answer:

@@ -104,7 +104,17 @@ class Endpoint:
 
         While it runs, each message is (None, status) with status = {stage, ahead, done, total, rate, seconds, message}.
         The last is (GLB file, info) with info = {id, prompt, seed, model, tokens, faces, timings, ...}.
-        """
+
+        Parameters:
+            prompt: the object, such as "a wooden chair"
+            negative_prompt: what to steer away from
+            seed: 0 to 4294967295, the same seed and settings give the same object; null draws one, which info reports
+            guidance: 0 to 20, how closely to follow the prompt
+            top_p: above 0 to 1, lower is safer; null always takes the likeliest token
+            box: proportions [x, y, z], y up; null lets the model choose
+            resolution: cells a side, a multiple of 16 from 32 to 512
+            faces: triangle budget, 100 to 1000000; null keeps every triangle
+        """  # gradio reads it, for its API page and for MCP
         try:
             with in_plain_words(strings.say()):
                 request = Request(prompt, negative_prompt, seed, guidance, top_p, box, resolution, faces)
