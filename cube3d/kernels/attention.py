@@ -1,0 +1,124 @@
+"""One query a row against its cache, cut into parts: normalise, rotate, store, attend; see `project` and `attend` of
+step.py, which say the same in torch.
+
+A program takes one part of the live positions of one row and head, so that a few rows still fill a card, and how many
+positions are live is read on the device. Each part is an attention of its own: its result, and the logarithm of its
+weight, with which the next product merges the parts. The current token's key and value are never read back: the
+program of part 0 has them at hand. Knows no weights but those of the two norms.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .launch import fetch, open_door, options, overlaps, wait
+
+_LOWEST = tl.constexpr(-1e30)  # below every score; infinities would make differences of them undefined
+
+
+@triton.jit
+def _normed(qkv, norm, turn, sign, place, swapped, WIDTH: tl.constexpr):
+    """A head's q or k after RMSNorm, rotated: each value goes with the other of its pair."""
+    value, other = tl.load(qkv + place).to(tl.float32), tl.load(qkv + swapped).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(value * value, 0) / WIDTH + 1e-5)
+    value, other = value * scale * tl.load(norm + place), other * scale * tl.load(norm + swapped)
+    return value * tl.load(turn + place // 2 * 2) + sign * other * tl.load(turn + place // 2 * 2 + 1)
+
+
+@triton.jit
+def _attention(qkv, norm, turns, position, k, v, parts, shares, ahead, ahead_bytes, before, start, steps, capacity,
+               ROWS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+               BLOCK: tl.constexpr, STAGES: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+    open_door(OVERLAP)
+    part, pair = tl.program_id(0), tl.program_id(1)
+    row, head = pair // HEADS, pair % HEADS
+    cache = pair.to(tl.int64) * capacity * WIDTH
+    step = tl.load(position + row // 2)  # before the wait it may be the last one: good enough to fetch by
+    share = tl.where(step < steps, tl.cdiv(before + step - start, PARTS), 0)
+    size = k.dtype.element_ty.primitive_bitwidth // 8
+    for_it = cache + (start + part * share).to(tl.int64) * WIDTH
+    fetch(k + for_it, share.to(tl.int32) * WIDTH * size, OVERLAP)
+    fetch(v + for_it, share.to(tl.int32) * WIDTH * size, OVERLAP)
+    if ahead is not None:
+        fetch(ahead + (pair * PARTS + part).to(tl.int64) * ahead_bytes, ahead_bytes, OVERLAP)
+    wait(OVERLAP)
+
+    step = tl.load(position + row // 2, volatile=True)
+    at = before + step
+    place = tl.arange(0, WIDTH)
+    swapped, sign = place ^ 1, tl.where(place % 2 == 0, -1.0, 1.0)
+    mine, turn = qkv + (row * 3 * HEADS + head) * WIDTH, turns + step * WIDTH
+    q = _normed(mine, norm, turn, sign, place, swapped, WIDTH)
+    key = _normed(mine + HEADS * WIDTH, norm + WIDTH, turn, sign, place, swapped, WIDTH).to(k.dtype.element_ty)
+    value = tl.load(mine + 2 * HEADS * WIDTH + place).to(v.dtype.element_ty)
+    if part == 0:
+        tl.store(k + cache + at * WIDTH + place, key)
+        tl.store(v + cache + at * WIDTH + place, value)
+    q *= WIDTH**-0.5
+
+    live = tl.where(step < steps, at, start)  # a free slot has nothing to read
+    share = tl.cdiv(live - start, PARTS)
+    first = start + part * share
+    last = tl.minimum(first + share, live)
+    most = tl.full([BLOCK], _LOWEST, tl.float32)  # an online softmax for each place of a block; they join at the end
+    total = tl.zeros([BLOCK], tl.float32)
+    mixed = tl.zeros([BLOCK, WIDTH], tl.float32)
+    for begin in tl.range(first, last, BLOCK, num_stages=STAGES):
+        t = begin + tl.arange(0, BLOCK)
+        there, mask = cache + t[:, None] * WIDTH + place[None, :], (t < last)[:, None]
+        keys = tl.load(k + there, mask=mask, other=0.0)
+        values = tl.load(v + there, mask=mask, other=0.0)
+        score = tl.where(t < last, tl.sum(keys.to(tl.float32) * q[None, :], 1), _LOWEST)
+        top = tl.maximum(most, score)
+        fade, weight = tl.exp(most - top), tl.where(t < last, tl.exp(score - top), 0.0)
+        total = total * fade + weight
+        mixed = mixed * fade[:, None] + weight[:, None] * values.to(tl.float32)
+        most = top
+
+    own = tl.where(part == 0, tl.sum(q * key.to(tl.float32), 0), _LOWEST)
+    top = tl.maximum(tl.max(most, 0), own)
+    fade, weight = tl.exp(most - top), tl.where(part == 0, tl.exp(own - top), 0.0)
+    whole = tl.sum(total * fade, 0) + weight
+    result = tl.sum(mixed * fade[:, None], 0) + weight * value.to(tl.float32)
+    some = whole > 0
+    result /= tl.where(some, whole, 1.0)
+    out = (part * ROWS + row) * HEADS + head
+    tl.store(parts + out * WIDTH + place, result.to(parts.dtype.element_ty))
+    tl.store(shares + out, tl.where(some, top + tl.log(tl.where(some, whole, 1.0)), _LOWEST))
+
+
+def attention(
+    qkv: Tensor,
+    norm: Tensor,
+    turns: Tensor,
+    position: Tensor,
+    k: Tensor,
+    v: Tensor,
+    parts: Tensor,
+    shares: Tensor,
+    before: int,
+    alone: bool,
+    steps: int,
+    block: int = 32,
+    warps: int = 4,
+    stages: int = 3,
+    ahead: Tensor | None = None,
+) -> None:
+    """qkv (R, 3 H d) -> parts (P, R, H, d) and log-weights `shares` (P, R, H); writes k, v (R, H, T, d) at its place.
+
+    norm      (2, 1, d) float32: weights of q's and of k's RMSNorm
+    turns     (steps + 1, d / 2, 2): cosines and sines of every position
+    position  (R / 2,) int64 of the current token of each slot; `steps` where there is none
+    before    cache places of the condition; the token's own is `before` + position
+    alone     whether those places stay unseen
+    """
+    rows, heads, capacity, width = k.shape
+    programs = len(parts) * rows * heads
+    ahead_bytes = 0 if ahead is None else ahead.nbytes // programs // 16 * 16
+    _attention[(len(parts), rows * heads)](
+        qkv, norm, turns, position, k, v, parts, shares, ahead, ahead_bytes, before, before if alone else 0, steps,
+        capacity, ROWS=rows, HEADS=heads, WIDTH=width, PARTS=len(parts), BLOCK=block, STAGES=stages,
+        **options(overlaps(k.device), num_warps=warps),
+    )  # fmt: skip

@@ -1,0 +1,65 @@
+"""What every kernel shares: how a card overlaps one with the next, and bytes fetched into its cache ahead of use.
+
+Programmatic dependent launch (compute capability 9.0 and later) lets a kernel start while the one before still runs.
+A kernel opens the door for its follower at once, fetches weights, which no kernel writes, and then waits: only after
+`wait` is anything read that another kernel wrote. Every kernel waits, so that what precedes it twice over is done too.
+Knows no model. Nothing here runs in Triton's interpreter, where one program ends before the next begins.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from triton import knobs
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+INTERPRETED = tl.constexpr(knobs.runtime.interpret)
+
+
+@triton.jit
+def open_door(OVERLAP: tl.constexpr):
+    """Let the kernel that follows start as soon as there is room for it."""
+    if OVERLAP:
+        gdc_launch_dependents()
+
+
+@triton.jit
+def wait(OVERLAP: tl.constexpr):
+    """Until every kernel before this one is done and what it wrote is visible."""
+    if OVERLAP:
+        gdc_wait()
+
+
+@triton.jit
+def fetch(pointer, count, OVERLAP: tl.constexpr):
+    """Ask for `count` bytes (a multiple of 16) at `pointer` (so aligned) to be brought into the L2 cache; a hint."""
+    if OVERLAP:
+        tl.inline_asm_elementwise(
+            """{ .reg .pred first, some; .reg .b32 thread;
+            mov.u32 thread, %tid.x; setp.eq.u32 first, thread, 0; setp.gt.and.s32 some, $2, 0, first;
+            @some cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0; }""",
+            "=r,l,r",
+            [pointer.to(tl.int64), count],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+
+
+@functools.cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
+
+
+def overlaps(device: torch.device) -> bool:
+    """Whether the card starts a kernel before its predecessor ends."""
+    return device.type == "cuda" and not knobs.runtime.interpret and _capability(device) >= (9, 0)
+
+
+def options(overlap: bool, **more: Any) -> dict[str, Any]:
+    """Keywords of a launch: OVERLAP for the kernel, launch_pdl for the launcher, and `more`."""
+    return {"OVERLAP": overlap, **({"launch_pdl": True} if overlap else {}), **more}

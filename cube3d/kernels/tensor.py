@@ -1,0 +1,129 @@
+"""More rows than skinny.py serves, through tensor cores: y = x W^T for 8 to 64 rows of 16 bits, in one pass over W.
+
+With so many rows it no longer pays that every program normalises or merges all of its input for itself, so those two
+steps are kernels of their own, which also round it to 16 bits. Knows no model.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .launch import fetch, open_door, options, overlaps, wait
+from .matrix import Matrix
+
+
+class Tile(NamedTuple):
+    """How a product is cut up: outputs a program, inputs at a time, tiles under way, warps."""
+
+    outputs: int = 32
+    inputs: int = 128
+    stages: int = 4
+    warps: int = 4
+
+
+@triton.jit
+def _norm(x, y, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr):
+    open_door(OVERLAP)
+    column = tl.arange(0, BLOCK)
+    place = tl.program_id(0) * WIDTH + column
+    wait(OVERLAP)
+    value = tl.load(x + place, mask=column < WIDTH, other=0.0).to(tl.float32)
+    off = tl.where(column < WIDTH, value - tl.sum(value, 0) / WIDTH, 0.0)
+    value = off * tl.rsqrt(tl.sum(off * off, 0) / WIDTH + eps)
+    tl.store(y + place, value.to(y.dtype.element_ty), mask=column < WIDTH)
+
+
+@triton.jit
+def _merge(parts, shares, y, PARTS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr, OVERLAP: tl.constexpr):
+    open_door(OVERLAP)
+    pair, pairs = tl.program_id(0), tl.num_programs(0)
+    part, column = tl.arange(0, BLOCK), tl.arange(0, WIDTH)
+    mask = part < PARTS
+    wait(OVERLAP)
+    log = tl.load(shares + part * pairs + pair, mask=mask, other=float("-inf"))
+    values = tl.load(parts + (part[:, None] * pairs + pair) * WIDTH + column[None, :], mask=mask[:, None], other=0.0)
+    share = tl.exp(log - tl.max(log, 0))
+    merged = tl.sum(share[:, None] * values.to(tl.float32), 0) / tl.sum(share, 0)
+    tl.store(y + pair * WIDTH + column, merged.to(y.dtype.element_ty))
+
+
+@triton.jit
+def _dot(x, w, scale, bias, residual, y, copy, ahead, ahead_bytes, N, ROWS: tl.constexpr, K: tl.constexpr,
+         GATED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+         STAGES: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+    open_door(OVERLAP)
+    m, n, inputs = tl.arange(0, BLOCK_M), tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)
+    some, mask = (m < ROWS)[:, None], (n < N)[None, :]
+    mine, count = w + tl.program_id(0).to(tl.int64) * BLOCK_N * K, tl.minimum(N - tl.program_id(0) * BLOCK_N, BLOCK_N)
+    fetch(mine, count * K * (w.dtype.element_ty.primitive_bitwidth // 8), OVERLAP)
+    if GATED:
+        fetch(mine + N * K, count * K * (w.dtype.element_ty.primitive_bitwidth // 8), OVERLAP)
+    if ahead is not None:
+        fetch(ahead + tl.program_id(0).to(tl.int64) * ahead_bytes, ahead_bytes, OVERLAP)
+    wait(OVERLAP)
+    total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    ups = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for start in tl.range(0, K, BLOCK_K, num_stages=STAGES):
+        rows = tl.load(x + m[:, None] * K + start + inputs[None, :], mask=some, other=0.0)
+        tile = w + n[None, :] * K + start + inputs[:, None]
+        total = tl.dot(rows, tl.load(tile, mask=mask, other=0.0).to(rows.dtype), total, input_precision="ieee")
+        if GATED:
+            up = tl.load(tile + N * K, mask=mask, other=0.0)
+            ups = tl.dot(rows, up.to(rows.dtype), ups, input_precision="ieee")
+    place = m[:, None] * N + n[None, :]
+    if scale is not None:
+        total *= tl.load(scale + n, mask=n < N, other=0.0)[None, :]
+        if GATED:
+            ups *= tl.load(scale + N + n, mask=n < N, other=0.0)[None, :]
+    if bias is not None:
+        total += tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+        if GATED:
+            ups += tl.load(bias + N + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+    if GATED:
+        total = total * tl.sigmoid(total) * ups
+    if residual is not None:
+        total += tl.load(residual + place, mask=some & mask)
+    tl.store(y + place, total.to(y.dtype.element_ty), mask=some & mask)
+    if copy is not None:
+        tl.store(copy + place, total.to(copy.dtype.element_ty), mask=some & mask)
+
+
+def norm(x: Tensor, y: Tensor, eps: float) -> None:
+    """LayerNorm of x (R, width) -> y (R, width)."""
+    width = x.shape[1]
+    more = options(overlaps(x.device), BLOCK=triton.next_power_of_2(width))
+    _norm[(len(x),)](x, y, eps, WIDTH=width, **more)
+
+
+def merge(parts: Tensor, shares: Tensor, y: Tensor) -> None:
+    """Attention's parts (P, R, H d) and log-weights (P, R, H) -> y (R, H d)."""
+    count, rows, heads = shares.shape
+    more = options(overlaps(y.device), BLOCK=triton.next_power_of_2(count), num_warps=2)
+    _merge[(rows * heads,)](parts, shares, y, PARTS=count, WIDTH=y.shape[1] // heads, **more)
+
+
+def linear(
+    x: Tensor,
+    w: Matrix,
+    y: Tensor,
+    tile: Tile,
+    gated: bool = False,
+    residual: Tensor | None = None,
+    copy: Tensor | None = None,
+    ahead: Tensor | None = None,
+) -> None:
+    """Write x W^T, x (R, K), to y (R, N); the rest is as in skinny.py's `linear`."""
+    rows, inputs = x.shape
+    outputs, overlap = y.shape[1], overlaps(y.device)
+    programs = triton.cdiv(outputs, tile.outputs)
+    ahead_bytes = 0 if ahead is None else ahead.nbytes // programs // 16 * 16
+    _dot[(programs,)](
+        x, w.weight, w.scale, w.bias, residual, y, copy, ahead, ahead_bytes, outputs, ROWS=rows, K=inputs, GATED=gated,
+        BLOCK_M=max(16, triton.next_power_of_2(rows)), BLOCK_N=tile.outputs, BLOCK_K=math.gcd(tile.inputs, inputs),
+        STAGES=tile.stages, **options(overlap, num_warps=tile.warps),
+    )  # fmt: skip
