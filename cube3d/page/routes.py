@@ -5,7 +5,7 @@
     /s/<id>/<picture>.png       its pictures
     /s/<id>/delete              takes {"key": ...} by POST
     /health                     answers while objects are made
-    /viewer, /vendor            what the page of an object is made of
+    /viewer/<part>              what the page of an object is made of
 
 Whoever knows an id may see the object: ids are random, and search engines are asked to stay away.
 """
@@ -20,8 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import BaseRoute, Route
 
 from ..errors import SaveError
 from ..records import ModelInfo
@@ -40,6 +39,11 @@ MEDIA_TYPES = {
     "3mf": "model/3mf",
     ARCHIVE: "application/zip",
 }
+PARTS = {
+    path.name: path
+    for path in (HERE / "viewer" / "object.css", HERE / "viewer" / "object.js", HERE / "vendor" / "model-viewer.min.js")
+}
+PUBLIC = {"Cache-Control": "public, max-age=3600", "X-Content-Type-Options": "nosniff"}
 PRIVATE = {  # of all that belongs to an object: its address is its only lock, and it can be deleted any time
     "Cache-Control": "private, max-age=600",
     "Referrer-Policy": "no-referrer",
@@ -100,6 +104,10 @@ def routes(store: Store, pipeline: Served) -> list[BaseRoute]:
         deleted = await run_in_threadpool(store.delete, id, await _key(request))
         return Response(status_code=204 if deleted else 403)
 
+    def part(request: Request) -> Response:
+        path = PARTS.get(request.path_params["name"])
+        return Response(status_code=404) if path is None else FileResponse(path, headers=PUBLIC)
+
     def health(request: Request) -> Response:
         return JSONResponse({"status": "ok", "model": pipeline.info.name, "version": VERSION})
 
@@ -109,8 +117,7 @@ def routes(store: Store, pipeline: Served) -> list[BaseRoute]:
         Route("/s/{id}/{name}.png", picture),
         Route("/s/{id}/delete", delete, methods=["POST"]),
         Route("/health", health),
-        Mount("/viewer", StaticFiles(directory=HERE / "viewer")),
-        Mount("/vendor", StaticFiles(directory=HERE / "vendor")),
+        Route("/viewer/{name}", part),  # no Mount: it fails behind a proxy that takes the root path away
     ]
 
 

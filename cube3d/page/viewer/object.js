@@ -1,7 +1,14 @@
 // The page of one object: it turns by itself, its links can be copied, and its maker can delete it.
 
-const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-document.querySelector("model-viewer").toggleAttribute("auto-rotate", !still);
+const stage = document.querySelector("#stage");
+const viewer = stage.querySelector("model-viewer");
+viewer.toggleAttribute("auto-rotate", !matchMedia("(prefers-reduced-motion: reduce)").matches);
+if (document.createElement("canvas").getContext("webgl2")) {
+  viewer.addEventListener("load", () => (stage.querySelector("img").hidden = true));
+  import(`./model-viewer.min.js${new URL(import.meta.url).search}`);
+} else {
+  viewer.remove();  // the picture stays
+}
 
 async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
