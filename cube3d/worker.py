@@ -88,7 +88,8 @@ class Worker:
         self._arrivals: SimpleQueue[Job | None] = SimpleQueue()
         self._jobs: list[Job] = []
         self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
+        self._closed = False
+        self._lock = threading.Lock()  # of the two above
 
     def stream(self, make: Callable[[Job], Work]) -> Events:
         """Hand in a job (`make` gets it, to emit with); iterate over its events."""
@@ -101,13 +102,15 @@ class Worker:
         return Variants(self._hand_in([Job(make, inbox, index) for index, make in enumerate(makes)]), inbox)
 
     def _hand_in(self, jobs: list[Job]) -> list[Job]:
-        with self._starting:
+        with self._lock:
+            if self._closed:
+                raise Cancelled("The pipeline is closed; load another.")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="cube3d-device", daemon=True)
                 self._thread.start()
                 atexit.register(self.close)  # an interpreter that ends under a thread inside torch aborts
-        for job in jobs:
-            self._arrivals.put(job)
+            for job in jobs:
+                self._arrivals.put(job)
         return jobs
 
     def place(self, job: Job) -> int:
@@ -117,7 +120,9 @@ class Worker:
     def close(self) -> None:
         """Cancel every job and end the thread, if it ever started."""
         atexit.unregister(self.close)
-        self._arrivals.put(None)
+        with self._lock:
+            self._closed = True
+            self._arrivals.put(None)
         if self._thread is not None:
             self._thread.join()
 

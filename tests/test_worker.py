@@ -107,6 +107,14 @@ def test_close_cancels_what_runs() -> None:
         next(events)
 
 
+def test_a_closed_worker_takes_no_more_work() -> None:
+    worker = Worker(between=lambda: None)
+    list(worker.stream(counting("a", 1, [])))
+    worker.close()
+    with pytest.raises(Cancelled, match="closed"):
+        worker.stream(counting("b", 1, []))
+
+
 def test_between_is_called_only_while_there_is_work() -> None:
     rounds = 0
 
