@@ -75,7 +75,8 @@ def read_bandwidth(device: torch.device) -> float:
     return buffer.nbytes / statistics.median([_seconds(buffer.sum, device) for _ in range(6)][1:])
 
 
-def _commit() -> str:
+def commit() -> str:
+    """The short id of the code's commit, or "unknown"."""
     git = shutil.which("git")
     if git is None:
         return "unknown"
@@ -130,7 +131,7 @@ def run(model: str, random_weights: bool = False, device: str = "auto") -> dict[
         "weights": "random" if random_weights else "stored",
         "device": torch.cuda.get_device_name(place) if cuda else platform.processor() or platform.machine(),
         "torch": torch.__version__,
-        "commit": _commit(),
+        "commit": commit(),
         "threads": None if cuda else torch.get_num_threads(),
         "dtype": str(dtype).removeprefix("torch."),
         "tokens": steps,

@@ -13,18 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import fetch, open_door, options, overlaps, wait
+from .launch import fetch, open_door, options, overlaps, two_sums, wait
 
 _LOWEST = tl.constexpr(-1e30)  # below every score; infinities would make differences of them undefined
-
-
-@triton.jit
-def _normed(qkv, norm, turn, sign, place, swapped, WIDTH: tl.constexpr):
-    """A head's q or k after RMSNorm, rotated: each value goes with the other of its pair."""
-    value, other = tl.load(qkv + place).to(tl.float32), tl.load(qkv + swapped).to(tl.float32)
-    scale = tl.rsqrt(tl.sum(value * value, 0) / WIDTH + 1e-5)
-    value, other = value * scale * tl.load(norm + place), other * scale * tl.load(norm + swapped)
-    return value * tl.load(turn + place // 2 * 2) + sign * other * tl.load(turn + place // 2 * 2 + 1)
 
 
 @triton.jit
@@ -43,20 +34,26 @@ def _attention(qkv, norm, turns, position, k, v, parts, shares, ahead, ahead_byt
     fetch(v + for_it, share.to(tl.int32) * WIDTH * size, OVERLAP)
     if ahead is not None:
         fetch(ahead + (pair * PARTS + part).to(tl.int64) * ahead_bytes, ahead_bytes, OVERLAP)
+    place = tl.arange(0, WIDTH)
+    swapped, sign = place ^ 1, tl.where(place % 2 == 0, -1.0, 1.0)  # each value turns with the other of its pair
+    q_norm, q_swapped_norm = tl.load(norm + place), tl.load(norm + swapped)
+    k_norm, k_swapped_norm = tl.load(norm + WIDTH + place), tl.load(norm + WIDTH + swapped)
     wait(OVERLAP)
 
     step = tl.load(position + row // 2, volatile=True)
     at = before + step
-    place = tl.arange(0, WIDTH)
-    swapped, sign = place ^ 1, tl.where(place % 2 == 0, -1.0, 1.0)
-    mine, turn = qkv + (row * 3 * HEADS + head) * WIDTH, turns + step * WIDTH
-    q = _normed(mine, norm, turn, sign, place, swapped, WIDTH)
-    key = _normed(mine + HEADS * WIDTH, norm + WIDTH, turn, sign, place, swapped, WIDTH).to(k.dtype.element_ty)
+    mine, pairs = qkv + (row * 3 * HEADS + head) * WIDTH, turns + step * WIDTH + place // 2 * 2
+    q, q_swapped = tl.load(mine + place), tl.load(mine + swapped)
+    key, key_swapped = tl.load(mine + HEADS * WIDTH + place), tl.load(mine + HEADS * WIDTH + swapped)
     value = tl.load(mine + 2 * HEADS * WIDTH + place).to(v.dtype.element_ty)
+    cos, sin = tl.load(pairs), sign * tl.load(pairs + 1)
+    q_square, key_square = two_sums(q * q, key * key, 0)
+    q_scale, key_scale = tl.rsqrt(q_square / WIDTH + 1e-5), tl.rsqrt(key_square / WIDTH + 1e-5)
+    q = (q * q_norm * cos + q_swapped * q_swapped_norm * sin) * (q_scale * WIDTH**-0.5)
+    key = ((key * k_norm * cos + key_swapped * k_swapped_norm * sin) * key_scale).to(k.dtype.element_ty)
     if part == 0:
         tl.store(k + cache + at * WIDTH + place, key)
         tl.store(v + cache + at * WIDTH + place, value)
-    q *= WIDTH**-0.5
 
     live = tl.where(step < steps, at, start)  # a free slot has nothing to read
     share = tl.cdiv(live - start, PARTS)

@@ -1,6 +1,6 @@
 """One step of several slots as a chain of kernels: what the engine's other steps do in torch.
 
-Five kernels a block for up to eight rows, seven for more, and three a step. Each asks for the weights of the one behind
+Five kernels a block for up to four rows, seven for more, and three a step. Each asks for the weights of the one behind
 it, so that memory is read while results travel between kernels. The live length is read on the device: one graph serves
 every position. Knows no request and no graph.
 """
@@ -23,7 +23,7 @@ from .matrix import Format, Matrix, matrix
 if TYPE_CHECKING:
     from ..engine import Slots
 
-FEW = 8  # rows up to which plain multiplication keeps up with memory
+FEW = 4  # rows up to which plain multiplication keeps up with memory; at 8 its registers no longer suffice
 
 
 @dataclass(frozen=True, slots=True)

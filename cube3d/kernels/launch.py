@@ -50,6 +50,31 @@ def fetch(pointer, count, OVERLAP: tl.constexpr):
         )
 
 
+@triton.jit
+def _add_2(a, b, c, d):
+    return a + c, b + d
+
+
+@triton.jit
+def _add_4(a, b, c, d, e, f, g, h):
+    return a + e, b + f, c + g, d + h
+
+
+@triton.jit
+def two_sums(a, b, AXIS: tl.constexpr):
+    """Two sums in one exchange between warps; the interpreter would take reductions of our own one value at a time."""
+    if INTERPRETED:
+        return tl.sum(a, AXIS), tl.sum(b, AXIS)
+    return tl.reduce((a, b), AXIS, _add_2)
+
+
+@triton.jit
+def four_sums(a, b, c, d, AXIS: tl.constexpr):
+    if INTERPRETED:
+        return tl.sum(a, AXIS), tl.sum(b, AXIS), tl.sum(c, AXIS), tl.sum(d, AXIS)
+    return tl.reduce((a, b, c, d), AXIS, _add_4)
+
+
 @functools.cache
 def _capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)

@@ -1,4 +1,4 @@
-"""A few rows times a weight matrix, as fast as the matrix can be read: y = x W^T, for 2 to 8 rows.
+"""A few rows times a weight matrix, as fast as the matrix can be read: y = x W^T, for 2 to 4 rows, or 8 if need be.
 
 Each program owns whole rows of W, which lie together in memory as they are: no packing, no partial sums between
 programs, so a result never depends on timing. It asks for all of its rows before it waits for the kernel that makes x,
@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import INTERPRETED, fetch, open_door, options, overlaps, wait
+from .launch import fetch, four_sums, open_door, options, overlaps, two_sums, wait
 from .matrix import Matrix
 
 
@@ -37,31 +37,6 @@ def _weights(w, rows, end, inputs, K: tl.constexpr, BLOCK_K: tl.constexpr):
         place = w + rows[:, None] * K + (c * BLOCK_K + inputs)[None, :]
         tiles += (tl.load(place, mask=(rows < end)[:, None], other=0.0, eviction_policy="evict_first"),)
     return tiles
-
-
-@triton.jit
-def _add_2(a, b, c, d):
-    return a + c, b + d
-
-
-@triton.jit
-def _add_4(a, b, c, d, e, f, g, h):
-    return a + e, b + f, c + g, d + h
-
-
-@triton.jit
-def _sums(a, b, AXIS: tl.constexpr):
-    """Two sums in one exchange between warps; the interpreter would take reductions of our own one value at a time."""
-    if INTERPRETED:
-        return tl.sum(a, AXIS), tl.sum(b, AXIS)
-    return tl.reduce((a, b), AXIS, _add_2)
-
-
-@triton.jit
-def _four_sums(a, b, c, d, AXIS: tl.constexpr):
-    if INTERPRETED:
-        return tl.sum(a, AXIS), tl.sum(b, AXIS), tl.sum(c, AXIS), tl.sum(d, AXIS)
-    return tl.reduce((a, b, c, d), AXIS, _add_4)
 
 
 @triton.jit
@@ -108,7 +83,7 @@ def _norms(x, eps, PAIR: tl.constexpr, CHUNKS: tl.constexpr, BLOCK_K: tl.constex
     for c in tl.static_range(CHUNKS):
         x_0, x_1 = x[2 * PAIR * CHUNKS + c].to(tl.float32), x[(2 * PAIR + 1) * CHUNKS + c].to(tl.float32)
         sum_0, sum_1, square_0, square_1 = sum_0 + x_0, sum_1 + x_1, square_0 + x_0 * x_0, square_1 + x_1 * x_1
-    sum_0, sum_1, square_0, square_1 = _four_sums(sum_0, sum_1, square_0, square_1, 0)
+    sum_0, sum_1, square_0, square_1 = four_sums(sum_0, sum_1, square_0, square_1, 0)
     K: tl.constexpr = CHUNKS * BLOCK_K
     mean_0, mean_1 = sum_0 / K, sum_1 / K
     scale_0 = tl.rsqrt(tl.maximum(square_0 / K - mean_0 * mean_0, 0.0) + eps)
@@ -180,11 +155,11 @@ def _skinny(x, shares, w, scale, bias, residual, y, copy, ahead, ahead_bytes, ep
                     up = _float(ups[c])
                     up_0, up_1 = up_0 + up * x_0[None, :], up_1 + up * x_1[None, :]
             if GATED:
-                y_0, y_1, up_0, up_1 = _four_sums(y_0, y_1, up_0, up_1, 1)
+                y_0, y_1, up_0, up_1 = four_sums(y_0, y_1, up_0, up_1, 1)
                 gate = tl.join(y_0, y_1) * affine[0] + affine[1]
                 value = gate * tl.sigmoid(gate) * (tl.join(up_0, up_1) * up_affine[0] + up_affine[1])
             else:
-                y_0, y_1 = _sums(y_0, y_1, 1)
+                y_0, y_1 = two_sums(y_0, y_1, 1)
                 value = tl.join(y_0, y_1) * affine[0] + affine[1]
             if residual is not None:
                 value += before

@@ -1,4 +1,4 @@
-"""More rows than skinny.py serves, through tensor cores: y = x W^T for 8 to 64 rows of 16 bits, in one pass over W.
+"""More rows than skinny.py serves, through tensor cores: y = x W^T for 6 to 64 rows of 16 bits, in one pass over W.
 
 With so many rows it no longer pays that every program normalises or merges all of its input for itself, so those two
 steps are kernels of their own, which also round it to 16 bits. Knows no model.
