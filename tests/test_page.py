@@ -12,6 +12,7 @@ import time
 from collections import namedtuple
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -187,6 +188,14 @@ def test_every_language_has_every_sentence_with_the_same_values_in_it(language):
     for key, sentence in ours.items():
         assert set(re.findall(r"{(\w+)", theirs[key])) == set(re.findall(r"{(\w+)", sentence)), key
         assert theirs[key].strip()
+
+
+def test_every_sentence_is_used():
+    folder = Path(layout.__file__).parent
+    code = "".join(path.read_text() for kind in ("*.py", "templates/*.html") for path in folder.glob(kind))
+    built = ("stage.", "short.", "download.", "budget.", "box.", "number.")  # keys that the code puts together
+    unused = {key for key in say.sentences if not key.startswith(built) and not re.search(rf"[\"']{key}[\"']", code)}
+    assert unused <= {"language"}
 
 
 @pytest.mark.parametrize(

@@ -20,16 +20,15 @@ from ..store import Store, Stored
 
 FOLDER = Path(__file__).parents[2] / "assets" / "examples"
 PICKS = {  # prompt -> seed
-    "a red car": 1,
-    "a red mushroom": 1,
-    "a wooden chair": 1,
-    "a sailing boat": 1,
-    "a pine tree": 1,
-    "a treasure chest": 1,
-    "a castle tower": 1,
-    "a cactus": 1,
-    "a yellow rubber duck": 1,
-    "a blue rocket": 1,
+    "a red mushroom": 4,
+    "a red car": 3,
+    "a pine tree": 5,
+    "a treasure chest": 2,
+    "a castle tower": 4,
+    "a wooden table": 3,
+    "a cactus": 3,
+    "a barrel": 1,
+    "a snowman": 1,
 }
 
 

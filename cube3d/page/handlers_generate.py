@@ -23,7 +23,7 @@ from .handlers import Failure, Pipeline, Streams, in_plain_words, language
 from .progress import Progress, follow_all
 from .strings import Say
 
-PICTURE = 192  # pixels a side of sketches and of the pictures in the history
+PICTURE, SKETCH = 192, 320  # pixels a side: of the pictures in the history, and while it runs
 
 
 class Source(TypedDict):
@@ -103,7 +103,7 @@ class Generating:
                         yield KEEP, note, views.progress(step, say), KEEP, None
                     else:
                         index, mesh = step
-                        before, sketches[index] = list(sketches), picture(mesh)
+                        before, sketches[index] = list(sketches), picture(mesh, SKETCH)
                         yield KEEP, KEEP, KEEP, views.sketches(before, sketches, say), None
             made = self._saved(run, time.monotonic() - began, say)
             yield KEEP, views.note(say("stopped")) if made is None else KEEP, "" if made is None else KEEP, KEEP, made
@@ -185,10 +185,10 @@ class Generating:
         return Piece(id=stored.id, key=stored.key, picture=picture(result.mesh))
 
 
-def picture(mesh: Mesh) -> str:
+def picture(mesh: Mesh, size: int = PICTURE) -> str:
     """A small picture of a mesh as a data URI."""
     file = io.BytesIO()
-    thumbnail.render(mesh, PICTURE).save(file, "WEBP", quality=80)
+    thumbnail.render(mesh, size).save(file, "WEBP", quality=80)
     return data_uri(file.getvalue())
 
 

@@ -60,7 +60,7 @@ def build_page(pipeline: Pipeline, store: Store) -> gr.Blocks:
                 note = gr.HTML(SENTENCES("hint"), elem_id="note")
                 with gr.Accordion(SENTENCES("remix"), open=False, elem_id="remix") as remix:
                     mesh = gr.File(
-                        label=SENTENCES("mesh"), file_types=[".glb", ".obj", ".stl", ".ply"], height=120, elem_id="mesh"
+                        label=SENTENCES("mesh"), file_types=[".glb", ".obj", ".stl", ".ply"], height=150, elem_id="mesh"
                     )
                     with gr.Column(visible=False, elem_id="source") as source_controls:
                         source_name = gr.HTML(elem_id="source-name")

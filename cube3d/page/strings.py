@@ -13,12 +13,12 @@ LANGUAGES = ("en", "vi", "es")  # the first stands in for any other
 
 TITLE = "cube3d"
 EXAMPLES = (  # in English, which is what the models read
-    "a wooden chair",
+    "a wooden table",
     "a red mushroom",
-    "a sailing boat",
     "a pine tree",
     "a treasure chest",
     "a red car",
+    "a castle tower",
 )
 
 

@@ -1,7 +1,7 @@
 """The bundled model -> assets/examples, which the page shows before anyone asks (see cube3d/page/examples.py).
 
-    python -m cube3d.training.examples                     makes them, with the seeds of PICKS
-    python -m cube3d.training.examples --look sheet.png    one row a prompt, one column a seed: to choose the seeds by
+python -m cube3d.training.examples                     makes them, with the seeds of PICKS
+python -m cube3d.training.examples --look sheet.png    one row a prompt, one column a seed: to choose the seeds by
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ COLUMNS = 8  # seeds on the sheet
 
 
 def save(results: Iterable[Result], folder: Path = FOLDER) -> None:
-    """Write results as examples."""
+    """Write results as examples, in the place of those that are there."""
     folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
     for result in results:
         path = folder / slug(result.request.prompt)
         path.with_suffix(".glb").write_bytes(result.glb)
