@@ -286,7 +286,10 @@ def test_a_page_that_is_gone_keeps_the_recipe_of_its_link(site, store, stored):
     assert parse_qs(urlsplit(again).query) == parse_qs(urlsplit(link).query)
     fields, notice = read(urlsplit(again).query)
     assert (fields, notice) == ({"prompt": "a red mushroom", "seed": 7, "top_p": None}, "")
-    assert SAY("page.gone.lost") in Page(site.get(f"/s/{stored.id}").text).text
+    assert ("base", {"target": "_blank"}) in page.tags, "in a stranger's frame, its links open elsewhere"
+    alone = Page(site.get(f"/s/{stored.id}").text)
+    assert SAY("page.gone.lost") in alone.text
+    assert "base" not in dict(alone.tags)
 
 
 @pytest.mark.parametrize("language", strings.LANGUAGES)

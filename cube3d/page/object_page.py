@@ -48,12 +48,12 @@ def object_page(stored: Stored, home: str, say: Say, embed: bool = False) -> str
     )
 
 
-def gone_page(params: Mapping[str, str], say: Say) -> str:
+def gone_page(params: Mapping[str, str], say: Say, embed: bool = False) -> str:
     """-> HTML for an id that names nothing (any more), with what the link's query knows of the object."""
     known = {name: params[name] for name in share.CARRIED if name in params}
     prompt = params.get("prompt", "")[:MAX_PROMPT]
     return _template("gone.html").render(
-        _common(say), title=f"{say('page.gone')} · {TITLE}", prompt=prompt, recipe=urlencode(known)
+        _common(say), title=f"{say('page.gone')} · {TITLE}", prompt=prompt, recipe=urlencode(known), embed=embed
     )
 
 

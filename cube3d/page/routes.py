@@ -94,7 +94,7 @@ def routes(store: Store, pipeline: Served) -> list[BaseRoute]:
             "Content-Security-Policy": POLICY.format(by="*" if embed else "'self'"),
         }
         if stored is None:
-            return HTMLResponse(gone_page(request.query_params, _say(request)), 404, headers)
+            return HTMLResponse(gone_page(request.query_params, _say(request), embed), 404, headers)
         return HTMLResponse(object_page(stored, home(request), _say(request), embed), 200, headers)
 
     async def delete(request: Request) -> Response:

@@ -1,6 +1,7 @@
 """The page of one object as those who got its link meet it, in headless chromium."""
 
 import io
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
@@ -14,14 +15,17 @@ from cube3d.page import layout, share, strings
 from cube3d.records import Request
 from cube3d.store import Store
 
+AXE = Path(__file__).parents[1] / "node_modules" / "axe-core" / "axe.min.js"
 SAY = strings.say()
 EXPECTED = ("404", "403", "WebGPU")  # what is gone, what is refused, and what the main page's viewer tries first
+FLAT = "HTMLCanvasElement.prototype.getContext = () => null;"  # no WebGL, where the viewer is no matter: it is slow
 REQUEST = Request("a red mushroom", seed=7, top_p=None)
 
 
 @pytest.fixture(scope="module")
 def site(browser, tmp_path_factory):
     """(url, pipeline, store) of a running page."""
+    expect.set_options(timeout=30_000)
     pipeline, store = FakePipeline(), Store(tmp_path_factory.mktemp("share") / "results")
     page = layout.build_page(pipeline, store)
     options = layout.launch_options(pipeline, store)
@@ -81,7 +85,7 @@ def coloured(page: Page) -> float:
 
 
 def wait_until_drawn(page: Page) -> None:
-    expect(page.locator("#stage img")).to_be_hidden(timeout=30_000)
+    expect(page.locator("#stage img")).to_be_hidden()
     page.wait_for_timeout(500)  # the first frame
 
 
@@ -104,7 +108,7 @@ def test_a_link_shows_the_object_and_it_can_be_turned(visit, stored):
 
 
 def test_without_webgl_or_without_scripts_there_is_a_picture(visit, stored):
-    no_webgl = visit(f"s/{stored.id}", script="HTMLCanvasElement.prototype.getContext = () => null")
+    no_webgl = visit(f"s/{stored.id}", script=FLAT)
     no_script = visit(f"s/{stored.id}", java_script_enabled=False)
     for page in no_webgl, no_script:
         page.wait_for_timeout(500)
@@ -114,7 +118,7 @@ def test_without_webgl_or_without_scripts_there_is_a_picture(visit, stored):
 
 
 def test_the_download_is_the_file(visit, stored):
-    page = visit(f"s/{stored.id}")
+    page = visit(f"s/{stored.id}", script=FLAT)
     with page.expect_download() as download:
         page.get_by_role("link", name="GLB").click()
     assert download.value.suggested_filename == "a-red-mushroom.glb"
@@ -134,14 +138,14 @@ def test_it_fits_a_phone_and_follows_its_colours(visit, stored, scheme, dark):
 
 def test_an_embedded_object_stands_alone_in_a_strangers_page(visit, site, stored):
     home, _, _ = site
-    page = visit(f"s/{stored.id}")
+    page = visit(f"s/{stored.id}", script="if (top === window)" + FLAT)
     page.get_by_text(SAY("embed"), exact=True).click()
     snippet = page.locator("textarea").input_value()
     assert f'src="{home}s/{stored.id}?embed' in snippet
     page.goto(stranger(home) + "viewer/object.css")
     page.set_content(snippet)
     frame = page.frame_locator("iframe")
-    expect(frame.locator("#stage img")).to_be_hidden(timeout=30_000)
+    expect(frame.locator("#stage img")).to_be_hidden()
     assert frame.locator("article, nav, header").count() == 0
     caption = frame.get_by_role("link", name="a red mushroom")
     assert caption.get_attribute("href") == home + share.page_link(stored)
@@ -149,7 +153,7 @@ def test_an_embedded_object_stands_alone_in_a_strangers_page(visit, site, stored
 
 def test_the_copied_link_carries_the_recipe(visit, site, stored):
     home, _, _ = site
-    page = visit(f"s/{stored.id}", permissions=["clipboard-read", "clipboard-write"])
+    page = visit(f"s/{stored.id}", script=FLAT, permissions=["clipboard-read", "clipboard-write"])
     button = page.get_by_role("button", name=SAY("copy"))
     button.focus()
     page.keyboard.press("Enter")
@@ -159,9 +163,9 @@ def test_the_copied_link_carries_the_recipe(visit, site, stored):
 
 def test_its_maker_deletes_it_and_the_link_still_makes_it_again(visit, site, stored):
     home, pipeline, store = site
-    script = f"if (!sessionStorage.set) localStorage.setItem('cube3d.key.{stored.id}', '{stored.key}');"
-    script += "sessionStorage.set = 1;"
-    maker, other = visit(f"s/{stored.id}", script=script), visit(f"s/{stored.id}")
+    keep = f"if (!sessionStorage.kept) localStorage.setItem('cube3d.key.{stored.id}', '{stored.key}');"
+    maker = visit(f"s/{stored.id}", script=f"{FLAT} {keep} sessionStorage.kept = 1;")
+    other = visit(f"s/{stored.id}", script=FLAT)
     expect(other.locator("#delete")).to_be_hidden()
 
     maker.locator("#delete").click()
@@ -184,7 +188,7 @@ def test_its_maker_deletes_it_and_the_link_still_makes_it_again(visit, site, sto
 
 def test_a_key_that_no_longer_fits_is_said_and_deletes_nothing(visit, site, stored):
     _, _, store = site
-    page = visit(f"s/{stored.id}", script=f"localStorage.setItem('cube3d.key.{stored.id}', 'wrong')")
+    page = visit(f"s/{stored.id}", script=f"{FLAT} localStorage.setItem('cube3d.key.{stored.id}', 'wrong')")
     page.locator("#delete").click()
     with page.expect_response(lambda response: response.status == 403):
         page.get_by_role("dialog").get_by_role("button", name=SAY("delete"), exact=True).click()
@@ -195,8 +199,20 @@ def test_a_key_that_no_longer_fits_is_said_and_deletes_nothing(visit, site, stor
 def test_two_visitors_see_each_their_own_object(visit, site, stored):
     _, pipeline, store = site
     second = store.save(finished(Request("a blue cup", seed=8), pipeline.info))
-    pages = [visit(f"s/{each.id}") for each in (stored, second)]
+    pages = [visit(f"s/{each.id}", script=FLAT) for each in (stored, second)]
     for page, prompt, id in zip(pages, ("a red mushroom", "a blue cup"), (stored.id, second.id), strict=True):
-        wait_until_drawn(page)
         assert page.locator("h1").inner_text() == prompt
-        assert page.locator("model-viewer").get_attribute("src") == f"../results/{id}/glb"
+        assert page.locator("#stage img").get_attribute("src") == f"../s/{id}/cutout.png"
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="run `npm ci --prefix tests` for axe-core")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(visit, stored, scheme):
+    recipe = "?prompt=a+red+mushroom"
+    for path in f"s/{stored.id}", f"s/{stored.id}?embed", f"s/gone-gone-gone{recipe}":
+        page = visit(path, color_scheme=scheme, bypass_csp=True)
+        if "gone" not in path:
+            wait_until_drawn(page)
+        page.add_script_tag(path=AXE)
+        found = page.evaluate("axe.run()")["violations"]
+        assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found] == []
