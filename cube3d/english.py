@@ -15,11 +15,15 @@ _TAIL = re.compile(
     re.IGNORECASE,
 )
 _MASS = {
-    "armor", "bacon", "bamboo", "bread", "broccoli", "cheese", "clothing", "coffee", "dirt", "fencing", "firewood",
-    "foliage", "food", "fruit", "garlic", "grass", "hay", "honey", "lumber", "maize", "meat", "milk", "money",
-    "pottery", "rice", "rubble", "salad", "sand", "sauce", "scaffolding", "snow", "soup", "stew", "sushi", "tea",
-    "tuna", "water", "wheat", "wood", "woodland",
+    "armor", "bacon", "bamboo", "bread", "broccoli", "cheese", "clothing", "coffee", "corn", "dirt", "fencing",
+    "firewood", "foliage", "food", "fruit", "garlic", "gold", "grass", "hay", "honey", "lumber", "maize", "meat",
+    "milk", "money", "pottery", "rice", "rubble", "salad", "sand", "sauce", "scaffolding", "silver", "snow", "soup",
+    "stew", "sushi", "tea", "tuna", "water", "wheat", "wood", "woodland",
 }  # fmt: skip
+_PLURALS = (  # first match wins
+    (r"(sheep|fish|deer)$", r"\1"), (r"(?<!hu)man$", "men"), (r"(s|x|z|ch|sh)$", r"\1es"), (r"([^aeiou])y$", r"\1ies"),
+    (r"(ni|ea|al|el|ol)fe?$", r"\1ves"), (r"$", "s"),
+)  # fmt: skip
 _ENDS_IN_S = re.compile(r"(?:ss|us|is|gas|canvas|atlas|lens|christmas)$")
 _AN = re.compile(r"[aeiou8]|l-shaped|hour|11\b|18\b", re.IGNORECASE)
 _LONG_U = re.compile(r"(?:uni(?!m|n)|us[ae]|eu|ufo|uzi|one\b|u-)", re.IGNORECASE)
@@ -73,10 +77,14 @@ def plural(noun: str) -> str:
     """ "red bench" -> "red benches", as regular as can be."""
     if is_many(noun):
         return noun
-    if re.search(r"(?:s|x|z|ch|sh)$", noun):
-        return noun + "es"
-    if re.search(r"[^aeiou]y$", noun):
-        return noun[:-1] + "ies"
-    if re.search(r"(?:kni|lea|hal|shel|wol)fe?$", noun):
-        return re.sub(r"fe?$", "ves", noun)
-    return noun + "s"
+    ending, more = next(rule for rule in _PLURALS if re.search(rule[0], noun))
+    return re.sub(ending, more, noun, count=1)
+
+
+def singulars(noun: str) -> list[str]:
+    """What a plural may be the plural of: "knives" -> "knive", "knif", "knife"; nothing for a singular."""
+    out = []
+    for ending, one in (("s", ""), ("es", ""), ("ies", "y"), ("ves", "f"), ("ves", "fe"), ("men", "man")):
+        if noun.endswith(ending) and len(noun) > len(ending) + 1 and not noun.endswith("ss"):
+            out.append(noun.removesuffix(ending) + one)
+    return out

@@ -15,12 +15,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from . import checkpoint, export, field, mesh, scan, surface
+from . import checkpoint, english, export, field, mesh, scan, surface
 from .config import ModelConfig
 from .device import pick_device
 from .engine import Engine, Functions
 from .errors import EmptySurface, RequestError
 from .gpt import GPT, box_extent
+from .limits import Known
+from .reading import Reader, Reading
 from .records import Done, Event, Mesh, ModelInfo, Preview, Queued, Request, Result, Stage, Timings, Tokens
 from .shape import ShapeTokenizer
 from .text import TextEncoder, load_text
@@ -47,11 +49,14 @@ class Pipeline:
         device: torch.device,
         slots: int = 4,
         lazy: bool = False,
+        reader: Reader | None = None,
+        known: Known | None = None,
     ) -> None:
         self.config, self.device, self.slots = config, device, slots
         self.steps = config.shape.num_encoder_latents
         self.info = ModelInfo(config.name, digest, config.licence, self.steps, config.shape.num_codes, config.previews)
         self._text, self._gpt, self._shape = text, gpt, shape
+        self._reader, self._known = reader, known
         conditions, functions = (None, Functions()) if lazy else (config.conditions, None)
         self._engine = Engine(gpt, self.steps, device, slots=slots, conditions=conditions, functions=functions)
         self._worker = Worker(between=lambda: self._engine.step(STEPS_A_TURN))
@@ -68,7 +73,14 @@ class Pipeline:
         folder, config = checkpoint.resolve(model)
         gpt, shape = checkpoint.load(folder, place)
         text = load_text(config.text_encoder, folder, place)
-        return cls(config, checkpoint.digest(folder), text, gpt, shape, place, slots, lazy)
+        reader = known = None
+        if config.text_encoder == "minilm":
+            reader = Reader(folder)
+            # Notices are asked for from any thread, so they need an encoder of their own where the device has an owner;
+            # and a process that forks must not have computed before.
+            if (folder / "known.txt").is_file() and not lazy:
+                known = Known.load(folder, text if place.type == "cpu" else load_text("minilm", folder))
+        return cls(config, checkpoint.digest(folder), text, gpt, shape, place, slots, lazy, reader, known)
 
     def warm_up(self) -> None:
         """Make one object, so that no visitor waits while kernels are chosen and memory is had."""
@@ -113,23 +125,32 @@ class Pipeline:
         Raises RequestError if the tokens are not this model's.
         """
         ids = self._ids("tokens", tokens, self.steps)
-        return _last(self._worker.stream(lambda job: self._shape_up(job, request, ids, _Clock())))
+        return _last(self._worker.stream(lambda job: self._shape_up(job, request, ids, _Clock(), ())))
 
     def count(self, prompt: str) -> tuple[int, int, str]:
         """How many pieces of the prompt the text encoder reads, how many it has room for, and what would be cut."""
-        used, cut = self._text.count(prompt)
+        used, cut = self._text.count(self._read(prompt).text)
         return used, self._text.length - 2, cut  # two places hold its begin and its end
 
     def notices(self, prompt: str) -> list[str]:
-        """What the text encoder would cut from a prompt, or cannot read in it, as sentences."""
-        used, cut = self._text.count(prompt)
-        unknown = self._text.unknown(prompt)
+        """How a prompt is read, and what of it is cut, cannot be read or was never learned, as sentences."""
+        reading, name = self._read(prompt), self.info.name
+        used, cut = self._text.count(reading.text)
+        unknown = [*reading.unread, *self._text.unknown(reading.text)]
+        beyond = self._known.beyond(reading.text) if self._known else None
         notices = []
+        if reading.language:
+            notices.append(f"Read as: {reading.text}.")
         if cut:
-            notices.append(f"{self.info.name} reads the first {used} word pieces of a prompt; this is cut: “{cut}”.")
+            notices.append(f"{name} reads the first {used} word pieces of a prompt; this is cut: “{cut}”.")
         if unknown:
-            notices.append(f"{self.info.name} cannot read “{' '.join(unknown)}” and goes on without it.")
+            notices.append(f"{name} cannot read “{' '.join(unknown)}” and goes on without it.")
+        if beyond:
+            notices.append(f"{name} never saw “{beyond.asked}”; closest I know: {english.indefinite(beyond.closest)}.")
         return notices
+
+    def _read(self, prompt: str) -> Reading:
+        return self._reader.read(prompt) if self._reader else Reading(prompt)
 
     def _prefix(self, tokens: Sequence[int] | None) -> torch.Tensor | None:
         return None if tokens is None or not len(tokens) else self._ids("prefix", tokens, self.steps - 1)
@@ -160,11 +181,11 @@ class Pipeline:
                 tokens = self._engine.tokens(slot)
             finally:
                 self._engine.release(slot)
-        yield from self._shape_up(job, request, tokens, clock)
+        yield from self._shape_up(job, request, tokens, clock, tuple(self.notices(request.prompt)))
 
     def _condition(self, request: Request) -> tuple[torch.Tensor, torch.Tensor]:
         """-> (S, width) with the prompt and the box, and without: the two branches of guidance."""
-        embeds = self._text.encode([request.prompt, request.negative_prompt])
+        embeds = self._text.encode([self._read(prompt).text for prompt in (request.prompt, request.negative_prompt)])
         box = torch.zeros(2, 3)
         if request.box is not None:
             box[0] = box_extent(request.box)[0]
@@ -197,7 +218,9 @@ class Pipeline:
         normals = mesh.vertex_normals(vertices, faces)
         job.emit(Preview(len(tokens), Mesh(vertices, faces, normals, field.colours(self._shape, latents, vertices))))
 
-    def _shape_up(self, job: Job, request: Request, tokens: torch.Tensor, clock: _Clock) -> Work:
+    def _shape_up(
+        self, job: Job, request: Request, tokens: torch.Tensor, clock: _Clock, notices: tuple[str, ...]
+    ) -> Work:
         with clock("latents", job), torch.inference_mode():
             latents = self._shape.decode(tokens[None].to(self.device))
         yield
@@ -224,7 +247,7 @@ class Pipeline:
                     report=report,
                     timings=clock.timings,
                     glb=glb,
-                    notices=tuple(self.notices(request.prompt)),
+                    notices=notices,
                 )
             )
         )

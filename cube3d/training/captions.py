@@ -145,6 +145,17 @@ def names(captions: Sequence[str], vocabulary: Vocabulary) -> dict[Name, float]:
     return {Name(text, counted, own): weight / total for text, (counted, own, weight) in found.items()}
 
 
+def shown(captions: Sequence[str], vocabulary: Vocabulary) -> set[str]:
+    """The names of the things that captions show, as general as the vocabulary allows, without synonyms."""
+    found = set()
+    for caption in captions:
+        noun, tail, _ = _split(caption)
+        parts = [part for part, _ in _parts(noun, tail, vocabulary)]
+        general = [part for part in parts if part in vocabulary.nouns or part in vocabulary.synonyms]
+        found |= {(general or parts)[-1], *(part for part in parts if part in vocabulary.synonyms)}
+    return found
+
+
 def _split(caption: str) -> tuple[str, str, bool]:
     """ "a low poly man in a suit" -> "man", " in a suit", True."""
     phrase = english.parse(caption)
