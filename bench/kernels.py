@@ -46,6 +46,7 @@ TILES = {
     "down": [(4, 1024, 1, 4), (2, 512, 1, 2), (4, 2048, 1, 8), (2, 1024, 1, 4), (8, 2048, 1, 8), (2, 2048, 1, 8)],
 }
 MANY = [(32, 128, 4, 4), (16, 128, 4, 4), (64, 128, 4, 4), (32, 256, 3, 4), (16, 256, 4, 2), (64, 64, 5, 4)]
+MANY_NARROW = [(16, 128, 4, 4), (16, 256, 3, 2), (32, 256, 3, 4), (16, 512, 3, 4)]
 CHOICES: dict[str, list[Any]] = {  # of the plan, the most promising first
     "parts": [4, 8, 12, 3],
     "ahead": [frozenset(), frozenset({"qkv", "attention", "out"}), frozenset({"gate_up", "down"}), frozenset({"out"})],
@@ -57,6 +58,8 @@ CHOICES: dict[str, list[Any]] = {  # of the plan, the most promising first
     "block": [16, 64],
     "stages": [1, 2, 4],
     "warps": [2, 8],
+    "many": [tensor.Tile(*tile) for tile in MANY[1:]],
+    "many_narrow": [tensor.Tile(*tile) for tile in MANY_NARROW],
     "head": [skinny.Tile(*tile) for tile in TILES["wide"][1:]],
 }
 
@@ -161,7 +164,10 @@ def main() -> None:
     plan, slots = Plan(), max(1, options.rows // 2)
     best = step(gpt, plan, options.weights, slots)
     print(f"step     {'as it stands':32} {1e3 * best:7.4f} ms")
+    unused = {"many", "many_narrow"} if options.rows <= FEW else {"qkv", "out", "gate_up", "down", "head", "fused"}
     for field, values in CHOICES.items():
+        if field in unused:
+            continue
         for value in values:
             if time.perf_counter() - began > options.seconds:
                 left_out += 1

@@ -71,8 +71,11 @@ class Functions:
         return cls(chain=partial(Chain, kind=kind, **more))
 
     @classmethod
-    def fastest(cls, config: GPTConfig, device: torch.device) -> Functions:
-        """What suits a device: kernels where they run, else compiled pieces where Triton is, else plain torch."""
+    def fastest(cls, config: GPTConfig, device: torch.device, kind: Format = "bf16") -> Functions:
+        """What suits a device: kernels where they run, else compiled pieces where Triton is, else plain torch.
+
+        `kind` is the form of the kernels' weights; without kernels they stay as they are.
+        """
         if device.type != "cuda":
             return cls()
         if find_spec("triton") is None:
@@ -80,10 +83,10 @@ class Functions:
             return cls()
         from .kernels import obstacle
 
-        if reason := obstacle(config, device):
+        if reason := obstacle(config, device, kind):
             _log.warning("Tokens are made without the fast kernels: %s.", reason)
             return cls.compiled()
-        return cls.triton()
+        return cls.triton(kind)
 
 
 class Engine:

@@ -10,11 +10,15 @@ from subprocess import SubprocessError
 import torch
 
 from ..config import GPTConfig
+from .matrix import Format
 
 
-def obstacle(config: GPTConfig, device: torch.device) -> str | None:
+def obstacle(config: GPTConfig, device: torch.device, kind: Format = "bf16") -> str | None:
     """Why the kernels cannot serve this model on this CUDA device, where Triton is installed; None if they can."""
-    if torch.cuda.get_device_capability(device) < (8, 0):
+    ability = torch.cuda.get_device_capability(device)
+    if kind == "fp8" and ability < (8, 9):
+        return f"{torch.cuda.get_device_name(device)} has no 8-bit floats; 8-bit integers would do"
+    if ability < (8, 0):
         return f"{torch.cuda.get_device_name(device)} has no 16-bit floats of the kind that they use"
     if config.head_dim & (config.head_dim - 1) or config.n_embd % 16:
         return f"they need heads whose width is a power of two, which {config.head_dim} is not"

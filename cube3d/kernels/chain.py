@@ -35,7 +35,8 @@ class Plan:
     gate_up: skinny.Tile = skinny.Tile(2, 512, 1, 2)
     down: skinny.Tile = skinny.Tile(4, 1024, 1, 4)
     head: skinny.Tile = skinny.Tile(4, 512, 1, 2)
-    many: tensor.Tile = tensor.Tile()
+    many: tensor.Tile = tensor.Tile()  # for more rows
+    many_narrow: tensor.Tile = tensor.Tile(16, 256)  # of them, the products with as many outputs as the model is wide
     parts: int = 6  # of one head's positions
     block: int = 32  # positions at a time
     warps: int = 4
@@ -78,7 +79,7 @@ class Chain:
             )
             for w in weights
         ]
-        codes = gpt.config.shape_model_vocab_size
+        self.codes = codes = gpt.config.shape_model_vocab_size
         self.head = matrix(gpt.lm_head.weight.data[:codes], None, kind)
         narrow, device = weights[0].out.dtype, turns.device
         rows, heads, _, head_dim = caches[0][0].shape
@@ -124,8 +125,8 @@ class Chain:
         parts = self.parts[: plan.parts * x.numel()].view(plan.parts, len(x), -1)
         shares = self.shares[: plan.parts * len(x) * heads].view(plan.parts, len(x), heads)
         for i, ((w_qkv, w_out, w_gate_up, w_down), (k, v)) in enumerate(zip(self.blocks, self.caches, strict=True)):
-            follower = self.blocks[i + 1][0] if i + 1 < len(self.blocks) else self.head
-            half = len(w_gate_up.weight) // 2
+            follower = self.blocks[i + 1][0].weight if i + 1 < len(self.blocks) else self.head.weight[: self.codes // 3]
+            half = len(w_gate_up.weight) // 2  # a cache holds no more at a time than about that
             self._product("qkv", copy, w_qkv, qkv, w_out.weight, normed=True)
             attention.attention(
                 qkv, self.norms[i], self.turns, position, k[rows], v[rows], parts, shares, self.conditions, i >= dual,
@@ -133,7 +134,7 @@ class Chain:
             )  # fmt: skip
             self._product("out", parts, w_out, x, w_gate_up.weight[half:], shares=shares, residual=x, copy=copy)
             self._product("gate_up", copy, w_gate_up, hidden, w_down.weight, normed=True, gated=True)
-            self._product("down", hidden, w_down, x, follower.weight, residual=x, copy=copy)
+            self._product("down", hidden, w_down, x, follower, residual=x, copy=copy)
         self._product("head", copy, self.head, self.scores[rows], None, normed=True)
         return self.scores[rows]
 
@@ -158,4 +159,5 @@ class Chain:
         if few:
             skinny.linear(x, w, y, getattr(self.plan, name), eps, gated, shares, residual, copy, ahead)
         else:
-            tensor.linear(x, w, y, self.plan.many, gated, residual, copy, ahead)
+            tile = self.plan.many_narrow if name in ("out", "down") else self.plan.many
+            tensor.linear(x, w, y, tile, gated, residual, copy, ahead)
