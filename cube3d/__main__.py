@@ -216,7 +216,7 @@ def _deliver(result, path: Path) -> None:
     from .pipeline import recipe
 
     format = path.suffix.lower().lstrip(".")
-    extras = recipe(result.request, result.model)
+    extras = recipe(result.request, result.model, result.tokens[: result.kept].tolist())
     data = result.glb if format == "glb" else export(result.mesh, format, slug(result.request.prompt), extras)
     _write(path, data)
     report, seconds = result.report, result.timings.total

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .config import GPTConfig
 from .gpt import GPT, rotary_table
 from .sampling import lanes, sample
 from .step import attend, attend_by_sums, close, project, weights
@@ -71,22 +70,14 @@ class Functions:
         return cls(chain=partial(Chain, kind=kind, **more))
 
     @classmethod
-    def fastest(cls, config: GPTConfig, device: torch.device, kind: Format = "bf16") -> Functions:
-        """What suits a device: kernels where they run, else compiled pieces where Triton is, else plain torch.
-
-        `kind` is the form of the kernels' weights; without kernels they stay as they are.
-        """
+    def usual(cls, device: torch.device) -> Functions:
+        """Compiled pieces on CUDA where Triton is, else plain torch. Kernels are for who asks: `Functions.triton`."""
         if device.type != "cuda":
             return cls()
         if find_spec("triton") is None:
             _log.warning("Tokens take several times longer without Triton; install it with `pip install triton`.")
             return cls()
-        from .kernels import obstacle
-
-        if reason := obstacle(config, device, kind):
-            _log.warning("Tokens are made without the fast kernels: %s.", reason)
-            return cls.compiled()
-        return cls.triton(kind)
+        return cls.compiled()
 
 
 class Engine:
@@ -95,7 +86,7 @@ class Engine:
     gpt         moved (not copied) to `device` and `dtype`: bfloat16 on CUDA and float32 elsewhere unless given
     conditions  length S of the conditioning stream; None: taken from the first request, which then waits for start-up
     graphs      False runs the same step without capturing it; it has no effect outside CUDA
-    functions   what a step is made of; None: whatever is fastest here
+    functions   what a step is made of; None: `Functions.usual`
     """
 
     def __init__(
@@ -116,7 +107,7 @@ class Engine:
         self.steps, self.slots, self.conditions = steps, slots, conditions
         self.codes = gpt.config.shape_model_vocab_size
         self.captures = 0
-        self._functions = functions or Functions.fastest(gpt.config, self.device)
+        self._functions = functions or Functions.usual(self.device)
         self._chain: Chain | None = None
         self._capture_graphs = graphs and self.cuda
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}

@@ -181,7 +181,8 @@ class Pipeline:
                 tokens = self._engine.tokens(slot)
             finally:
                 self._engine.release(slot)
-        yield from self._shape_up(job, request, tokens, clock, tuple(self.notices(request.prompt)))
+        kept = 0 if prefix is None else len(prefix)
+        yield from self._shape_up(job, request, tokens, clock, tuple(self.notices(request.prompt)), kept)
 
     def _condition(self, request: Request) -> tuple[torch.Tensor, torch.Tensor]:
         """-> (S, width) with the prompt and the box, and without: the two branches of guidance."""
@@ -219,7 +220,7 @@ class Pipeline:
         job.emit(Preview(len(tokens), Mesh(vertices, faces, normals, field.colours(self._shape, latents, vertices))))
 
     def _shape_up(
-        self, job: Job, request: Request, tokens: torch.Tensor, clock: _Clock, notices: tuple[str, ...]
+        self, job: Job, request: Request, tokens: torch.Tensor, clock: _Clock, notices: tuple[str, ...], kept: int = 0
     ) -> Work:
         with clock("latents", job), torch.inference_mode():
             latents = self._shape.decode(tokens[None].to(self.device))
@@ -235,7 +236,8 @@ class Pipeline:
             body = replace(body, colors=field.colours(self._shape, latents, body.vertices))
         yield
         with clock("export", job):
-            glb = export.export(body, "glb", export.slug(request.prompt), recipe(request, self.info))
+            extras = recipe(request, self.info, tokens[:kept].tolist())
+            glb = export.export(body, "glb", export.slug(request.prompt), extras)
         job.emit(
             Done(
                 Result(
@@ -248,6 +250,7 @@ class Pipeline:
                     timings=clock.timings,
                     glb=glb,
                     notices=notices,
+                    kept=kept,
                 )
             )
         )
@@ -274,14 +277,15 @@ class Pipeline:
         return box[0]
 
 
-def recipe(request: Request, model: ModelInfo) -> dict[str, object]:
-    """What a file needs to say to be made again."""
+def recipe(request: Request, model: ModelInfo, prefix: list[int]) -> dict[str, object]:
+    """What a file needs to say to be made again; `prefix` holds the tokens that came from another object."""
     return {
         "generator": f"cube3d {VERSION}",
         "request": request.to_dict(),
         "model": model.name,
         "digest": model.digest,
         "licence": model.licence,
+        **({"prefix": prefix} if prefix else {}),
     }
 
 

@@ -215,6 +215,7 @@ class Result:
     timings: Timings
     glb: bytes
     notices: tuple[str, ...] = field(default=())
+    kept: int = 0  # tokens at the beginning that are another object's
 
     @property
     def info(self) -> dict[str, Any]:
@@ -228,6 +229,7 @@ class Result:
             "digest": self.model.digest,
             "licence": self.model.licence,
             "tokens": int(self.tokens.size),
+            "kept": self.kept,
             "faces": self.report.faces,
             "vertices": self.report.vertices,
             "watertight": self.report.watertight,

@@ -76,6 +76,7 @@ class FakePipeline:
 
     def __init__(self, tokens: int = 40, pause: float = 0.01, error: Exception | None = None) -> None:
         self.info = ModelInfo("fake", "0" * 16, "Apache-2.0", tokens, codes=512, previews=True)
+        self.slots = 4
         self.pause = pause
         self.error = error
         self.steps = 0

@@ -136,6 +136,9 @@ def test_a_prefix_is_kept_and_continued(mini: Pipeline) -> None:
     whole = mini.generate(request).tokens
     kept = [event for event in mini.stream(request.with_seed(4), prefix=whole[:50]) if isinstance(event, Done)]
     assert np.array_equal(kept[0].result.tokens[:50], whole[:50])
+    extras = document(kept[0].result.glb)["asset"]["extras"]
+    again = [e for e in mini.stream(Request(**extras["request"]), prefix=extras["prefix"]) if isinstance(e, Done)]
+    assert again[0].result.glb == kept[0].result.glb
     with pytest.raises(RequestError, match="token ids"):
         mini.stream(request, prefix=whole)
 

@@ -43,6 +43,7 @@ class Pipeline(Protocol):
     """What the page needs of a pipeline."""
 
     info: ModelInfo
+    slots: int  # requests that it serves at a time
 
     def count(self, prompt: str) -> tuple[int, int, str]: ...
 

@@ -12,7 +12,6 @@ from .handlers_generate import Generating, data_uri
 from .handlers_result import Showing
 from .handlers_source import Sources
 
-RUNNING = 4  # runs handed to the pipeline at a time; it shares its slots among them
 WAITING = 16  # runs that may queue before visitors are asked to come back
 LARGEST_MESH = 20  # MB
 CAMERA = (60, 72, None)  # degrees around and from above: a three-quarter view; the distance fits the object
@@ -106,7 +105,7 @@ def build_page(pipeline: Pipeline, store: Store) -> gr.Blocks:
         fields = [controls[name] for name in form.NAMES]
         quiet = {"show_progress": "hidden", "api_visibility": "private"}
         light = {"queue": False, **quiet}
-        device = {"concurrency_id": "device", "concurrency_limit": RUNNING}
+        device = {"concurrency_id": "device", "concurrency_limit": pipeline.slots}
         press_generate = {"fn": None, "js": "() => document.querySelector('#generate').click()"}
         ended = [generate, stop, sketches]
 

@@ -80,9 +80,9 @@ def pipeline(site):
 def crowded(browser, monkeypatch, tmp_path):
     """(url, pipeline) of a page that serves one request at a time and lets one more wait."""
     monkeypatch.setattr(examples, "PICKS", {})
-    monkeypatch.setattr(layout, "RUNNING", 1)
     monkeypatch.setattr(layout, "WAITING", 1)
     pipeline = FakePipeline(tokens=400, pause=0.02)
+    pipeline.slots = 1
     with launched(pipeline, Store(tmp_path / "results")) as url:
         yield url, pipeline
 
