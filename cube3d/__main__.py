@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import secrets
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -183,8 +184,14 @@ def _check_target(path: Path, formats: tuple[str, ...]) -> None:
     """Fail before the work, not after it."""
     if path.suffix.lower().lstrip(".") not in formats:
         raise RequestError("out", f"{path} must end in {' or '.join('.' + name for name in formats)}.")
-    if not path.absolute().parent.is_dir():
+    try:
+        there, taken = path.absolute().parent.is_dir(), path.is_dir()
+    except OSError as error:
+        raise SaveError(f"{path} is no place for a file ({error.strerror}); name another.") from error
+    if not there:
         raise SaveError(f"The folder {path.absolute().parent} does not exist; make it or name another file.")
+    if taken:
+        raise SaveError(f"{path} is a folder; name a file.")
 
 
 def _load(options: argparse.Namespace):
@@ -228,18 +235,19 @@ def _read_ids(path: Path) -> list[int]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         return list(data["tokens"] if isinstance(data, dict) else data)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise MeshError(f"{path} does not hold token ids; make it with `cube3d tokenize`.") from error
 
 
 def _write(path: Path, data: bytes) -> None:
     """Whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f".{secrets.token_hex(8)}")
     try:
         partial.write_bytes(data)
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk refuses this, too
+            partial.unlink(missing_ok=True)
         raise SaveError(
             f"{path} cannot be written ({error.strerror}); free or unlock the disk, or name another."
         ) from error

@@ -43,7 +43,11 @@ def resolve(model: str | Path, on_download: Callable[[int, int], None] | None = 
         if not folder.is_dir():
             raise CheckpointError(f"The bundled model is not at {folder}; run cube3d from its whole repository.")
         return folder, read_config(folder)
-    path = Path(model).expanduser()
+    try:
+        path = Path(model).expanduser()
+        path.is_file()
+    except (RuntimeError, OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"{str(model)[:80]!r} is no model and no folder ({error}); correct the path.") from error
     if path.is_file():
         if path.suffix in _PICKLES:
             raise _pickled(path)

@@ -247,5 +247,5 @@ class GPT(nn.Module):
 
 def box_extent(proportions: tuple[float, float, float]) -> Tensor:
     """User proportions x:y:z -> (1, 3) extents in model units, the longest 1.925."""
-    box = torch.tensor([proportions], dtype=torch.float32)
-    return box * (BOX_SIDE / box.max())
+    longest = max(proportions)  # divided in Python's doubles: sides beyond float32 have ratios within it
+    return torch.tensor([[BOX_SIDE * (side / longest) for side in proportions]], dtype=torch.float32)

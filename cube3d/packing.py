@@ -103,9 +103,11 @@ def shard_files(folder: Path, stem: str) -> list[Path]:
     else:
         try:
             names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CheckpointError(f"{index} is not a readable index; fetch the checkpoint again.") from error
     for name in names:
+        if not isinstance(name, str) or Path(name).name != name or len(name) > 255:
+            raise CheckpointError(f"{index} names {str(name)[:80]!r}, which is no file beside it; fetch it again.")
         if not (folder / name).is_file():
             raise CheckpointError(f"{folder / name} is missing; fetch the checkpoint again or correct the path.")
     return [folder / name for name in names]
@@ -119,13 +121,13 @@ def load(folder: Path, stem: str) -> dict[str, torch.Tensor]:
             with safe_open(path, "pt") as file:
                 stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
                 notes = json.loads((file.metadata() or {}).get("packed", "{}"))
-        except (SafetensorError, OSError, ValueError) as error:
+        except (SafetensorError, OSError, ValueError, RecursionError) as error:
             message = f"{path} is truncated or not a safetensors file ({error}); fetch it again."
             raise CheckpointError(message) from error
         for name, note in notes.items():
             try:
                 stored[name] = unpack(stored[name], stored.pop(f"{name}.scale"), **note)
-            except (KeyError, ValueError, RuntimeError, TypeError) as error:
+            except (KeyError, ValueError, RuntimeError, TypeError, ArithmeticError, MemoryError) as error:
                 raise CheckpointError(f"{path}: the packed tensor {name} is damaged; fetch it again.") from error
         out.update(stored)
     return out

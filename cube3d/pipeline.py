@@ -23,7 +23,20 @@ from .errors import EmptySurface, RequestError
 from .gpt import GPT, box_extent
 from .limits import Known
 from .reading import Reader, Reading
-from .records import Done, Event, Mesh, ModelInfo, Preview, Queued, Request, Result, Stage, Timings, Tokens
+from .records import (
+    Done,
+    Event,
+    Mesh,
+    ModelInfo,
+    Preview,
+    Queued,
+    Request,
+    Result,
+    Stage,
+    Timings,
+    Tokens,
+    checked_seed,
+)
 from .shape import ShapeTokenizer
 from .text import TextEncoder, load_text
 from .version import VERSION
@@ -69,6 +82,8 @@ class Pipeline:
         first request and compile nothing, for a process that may use its GPU only in forks of itself.
         Raises RequestError, CheckpointError, DownloadError.
         """
+        if type(slots) is not int or slots < 1:
+            raise RequestError("slots", f"slots must be a whole number from 1, not {slots!r}.")
         place = pick_device(device)
         folder, config = checkpoint.resolve(model)
         gpt, shape = checkpoint.load(folder, place)
@@ -116,7 +131,8 @@ class Pipeline:
         )
 
     def tokenize(self, path: str | Path, seed: int = 0) -> np.ndarray:
-        """A mesh file (GLB, OBJ, STL, PLY) -> its (N,) token ids. Raises MeshError."""
+        """A mesh file (GLB, OBJ, STL, PLY) -> its (N,) token ids. Raises MeshError, RequestError."""
+        seed = checked_seed(seed)
         return self._call(lambda: self._encode(path, seed))
 
     def reconstruct(self, tokens: np.ndarray, request: Request) -> Result:
@@ -156,12 +172,15 @@ class Pipeline:
         return None if tokens is None or not len(tokens) else self._ids("prefix", tokens, self.steps - 1)
 
     def _ids(self, what: str, tokens: Sequence[int] | np.ndarray, most: int) -> torch.Tensor:
-        ids, codes = np.asarray(tokens), self.info.codes
+        try:
+            ids, codes = np.asarray(tokens), self.info.codes
+        except ValueError:
+            ids, codes = np.empty(0), 0
         if ids.ndim != 1 or not 0 < ids.size <= most or ids.dtype.kind not in "iu":
             raise RequestError(what, f"Give 1 to {most} token ids in one list.")
         if ids.min() < 0 or ids.max() >= codes:
             raise RequestError(what, f"{self.info.name} has token ids from 0 to {codes - 1} only.")
-        return torch.from_numpy(ids).long()
+        return torch.from_numpy(ids.astype(np.int64))
 
     # The flow, on the device's thread
 

@@ -37,6 +37,11 @@ def _integer(name: str, value: Any, low: int, high: int) -> int:
     return int(number)
 
 
+def checked_seed(value: Any) -> int:
+    """A seed as an int. Raises RequestError."""
+    return _integer("seed", value, 0, MAX_SEED)
+
+
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise RequestError(name, f"{name} must be text, not {type(value).__name__}.")
@@ -79,7 +84,7 @@ class Request:
             raise RequestError("prompt", "The prompt is empty; describe an object, for example 'a wooden chair'.")
         put("negative_prompt", _text("negative_prompt", self.negative_prompt))
         seed = secrets.randbelow(MAX_SEED + 1) if self.seed is None else self.seed
-        put("seed", _integer("seed", seed, 0, MAX_SEED))
+        put("seed", checked_seed(seed))
         guidance = _number("guidance", self.guidance)
         if not 0 <= guidance <= 20:
             raise RequestError("guidance", f"guidance must lie between 0 and 20, not {guidance:g}.")

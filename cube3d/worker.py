@@ -131,10 +131,17 @@ class Worker:
             for job in list(self._jobs):
                 self._turn(job)
             if self._jobs:
-                self._between()
+                try:
+                    self._between()
+                except Exception as error:  # it belongs to all of them, and the next job must have its turn
+                    self._end_all(error)
+        self._end_all(Cancelled("The pipeline was closed."))
+
+    def _end_all(self, error: Exception) -> None:
         for job in self._jobs:
             job.work.close()
-            job.end(Cancelled("The pipeline was closed."))
+            job.end(error)
+        self._jobs.clear()
 
     def _take(self, wait: bool) -> bool:
         """Collect arrivals, waiting for one if there is nothing else to do; False when the worker is to end."""

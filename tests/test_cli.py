@@ -56,6 +56,11 @@ def test_tokenize_then_reconstruct(tmp_path: Path) -> None:
         (["generate", "a", "-o", "x.glb", "--model", "nothing-here"], "nothing-here"),
         (["generate", "a", "-o", "x.glb", "--device", "abacus"], "abacus"),
         (["generate", "a"], "-o"),
+        (["generate", "a", "-o", "n" * 300 + "/x.glb"], "no place for a file"),
+        (["generate", "a", "-o", "."], "must end in"),
+        (["generate", "a", "-o", "x.glb", "--model", "~nosuch/x"], "nosuch"),
+        (["generate", "a", "-o", "x.glb", "--model", "x" * 5000], "no model"),
+        (["tokenize", "missing.glb", "-o", "ids.json", "--seed", "-1"], "seed"),
         (["tokenize", "missing.glb", "-o", "ids.json"], "missing.glb"),
         (["reconstruct", "missing.json", "-o", "x.glb"], "missing.json"),
         (["bench", "--model", "nobody", "--random-weights"], "nobody"),
@@ -83,6 +88,28 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, capsys: pyte
     assert main(["generate", "a chair", "-o", str(out), "--seed", "7", *FAST]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["chair.glb"]
+
+
+def test_ids_of_the_wrong_shape_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = tmp_path / "ids.json"
+    for text in ('{"tokens": [[1], [1, 2]]}', "[" * 200_000, "7", '["a"]'):
+        ids.write_text(text)
+        assert main(["reconstruct", str(ids), "-o", str(tmp_path / "x.glb"), *FAST]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["ids.json"]
+
+
+def test_writing_touches_no_other_file(tmp_path: Path) -> None:
+    mine, ids, out = tmp_path / "keep.glb.partial", tmp_path / "ids.json", tmp_path / "keep.glb"
+    mine.write_text("mine")
+    assert main(["tokenize", str(_box(tmp_path)), "-o", str(ids), "--device", "cpu"]) == 0
+    assert main(["reconstruct", str(ids), "-o", str(out), *FAST]) == 0
+    assert mine.read_text() == "mine" and out.exists()
+
+
+def _box(folder: Path) -> Path:
+    trimesh.creation.box((1, 2, 1)).export(folder / "box.obj")
+    return folder / "box.obj"
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

@@ -88,6 +88,15 @@ def test_guidance_and_the_negative_prompt_reach_the_model(mini: Pipeline) -> Non
     assert tokens(box=(1, 3, 1)) != plain
 
 
+def test_only_the_ratios_of_a_box_matter_however_large_or_small_it_is(mini: Pipeline) -> None:
+    def tokens(box: tuple[float, float, float]) -> list[int]:
+        return mini.generate(Request("a chair", seed=1, resolution=32, faces=500, box=box)).tokens.tolist()
+
+    plain = tokens((1, 2, 1))
+    assert tokens((1e-39, 2e-39, 1e-39)) == plain
+    assert tokens((1e39, 2e39, 1e39)) == plain
+
+
 def test_closing_the_stream_frees_its_slot(mini: Pipeline) -> None:
     free = mini._engine.free_slots
     events = mini.stream(Request("a castle", seed=1))

@@ -107,6 +107,20 @@ def test_close_cancels_what_runs() -> None:
         next(events)
 
 
+def test_an_error_between_turns_ends_the_jobs_and_not_the_thread() -> None:
+    faults = [MemoryError("full")]
+
+    def between() -> None:
+        if faults:
+            raise faults.pop()
+
+    worker = Worker(between)
+    with pytest.raises(MemoryError):
+        list(worker.stream(counting("a", 3, [])))
+    assert len(list(worker.stream(counting("b", 3, [])))) == 3
+    worker.close()
+
+
 def test_a_closed_worker_takes_no_more_work() -> None:
     worker = Worker(between=lambda: None)
     list(worker.stream(counting("a", 1, [])))

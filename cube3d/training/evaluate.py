@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from ..config import ModelConfig
+from ..device import pick_device
 from ..errors import CubeError, RequestError
 from ..pipeline import Pipeline
 from . import generation, measures, probes, reconstruction
@@ -237,14 +238,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the measures here, too")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="folder for plots and contact sheets")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
-    processes = max(1, (os.cpu_count() or 1) // 2)
-    parser.add_argument("--processes", type=int, default=processes, help="for geometry (default: half of the CPUs)")
+    parser.add_argument(
+        "--processes", type=int, help="for geometry (default: one a CPU; half if the CPU is the device)"
+    )
     parser.add_argument("--quick", action="store_true", help="20 prompts, 20 shapes: a few minutes on 2 CPUs")
     options = parser.parse_args(arguments)
-    if options.processes < 1:
+    device = pick_device(options.device)
+    processes = options.processes
+    if processes is None:
+        processes = max(1, os.cpu_count() // (2 if device.type == "cpu" else 1))
+    if processes < 1:
         parser.error("--processes must be at least 1")
-    size = QUICK if options.quick else Size()
-    findings = evaluate(options.model, options.data, options.device, options.processes, size)
+    findings = evaluate(options.model, options.data, str(device), processes, QUICK if options.quick else Size())
     text = json.dumps(findings.report, indent=1)
     print(text)
     if options.json:
