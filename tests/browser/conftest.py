@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from fakes import FakePipeline
@@ -54,10 +54,11 @@ def launched(pipeline: FakePipeline, store: Store) -> Iterator[str]:
 def site(tmp_path_factory):
     """(url, pipeline) of a running page without examples: its viewer starts empty."""
     pipeline = FakePipeline()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(examples, "PICKS", {})
-        with launched(pipeline, Store(tmp_path_factory.mktemp("site") / "results")) as url:
-            yield url, pipeline
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:  # undone at once: this page outlives the tests that visit it
+            patch.setattr(examples, "PICKS", {})
+            url = stack.enter_context(launched(pipeline, Store(tmp_path_factory.mktemp("site") / "results")))
+        yield url, pipeline
 
 
 @pytest.fixture
