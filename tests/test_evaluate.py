@@ -17,14 +17,15 @@ from PIL import Image
 from scipy.spatial import cKDTree
 
 from cube3d.config import NAMED
-from cube3d.errors import RequestError
+from cube3d.errors import MeshError, RequestError
 from cube3d.records import Mesh, MeshReport, Request
 from cube3d.scan import sample_surface
+from cube3d.thumbnail import render
 from cube3d.training import evaluate, generation, measures, probes, reconstruction
 from cube3d.training.data import Shape
 from cube3d.training.generation import Judged, Real, Sample
 from cube3d.training.neighbours import Clouds, Neighbours, chamfer, distances
-from cube3d.training.plots import good_median_worst
+from cube3d.training.plots import good_median_worst, painted_mesh
 from cube3d.training.probes import Probe, classes_of
 from cube3d.training.samples import Made
 
@@ -349,6 +350,19 @@ def test_good_median_and_worst_are_chosen_by_score_alone() -> None:
     scores = [5.0, float("inf"), 1.0, 3.0, 2.0, 4.0, 0.0]
     assert good_median_worst(scores, 2) == [6, 2, 4, 3, 0, 1]
     assert good_median_worst([2.0, 1.0], 8) == [1, 0]
+
+
+def test_an_open_shape_is_seen_from_behind_in_its_colours() -> None:
+    plate = np.float32([[0, 0, 0], [0, 1, 0], [1, 1, 0], [1, 0, 0]]), np.array([[0, 1, 2], [0, 2, 3]])  # faces away
+    picture = np.asarray(render(painted_mesh(*plate, np.array([[250, 0, 0], [0, 0, 250]], np.uint8)), 64))
+    seen = picture[picture[..., 3] == 255].astype(int)
+    assert ((seen[:, 0] - seen[:, 2]) > 60).any() and ((seen[:, 2] - seen[:, 0]) > 60).any()
+
+
+def test_data_without_held_out_shapes_is_said(tmp_path: Path) -> None:
+    store(tmp_path, [shape(box(), "a crate", rgb=(9, 9, 9))])
+    with pytest.raises(MeshError, match="heldout"):
+        evaluate.evaluate("mini", tmp_path, "cpu", 1, evaluate.QUICK)
 
 
 # The whole

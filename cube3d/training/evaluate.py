@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ import torch
 
 from ..config import ModelConfig
 from ..device import pick_device
-from ..errors import CubeError, RequestError
+from ..errors import CubeError, EmptySurface, RequestError
 from ..pipeline import Pipeline
+from ..records import Timings
 from . import generation, measures, probes, reconstruction
 from .data import load_shapes
 from .generation import Judged, Real, Sample
@@ -85,15 +86,16 @@ def evaluate(model: str, data: Path, device: str, processes: int, size: Size) ->
     """Everything but the pictures. Nouns of which the data has no example are not asked for. Raises CubeError."""
     clock = Stopwatch()
     with clock("data"):
-        shapes = load_shapes(data)
-        train = [shape for shape in shapes if shape.split == "train"]
-        heldout = pick([shape for shape in shapes if shape.split == "heldout"], size.heldout)
+        train, unseen = load_shapes(data, "train"), load_shapes(data, "heldout")
+        heldout = pick(unseen, size.heldout)
+        of_class = pick([shape for shape in unseen if probes.classes_of(shape.captions)], size.heldout)
+        compared = list({shape.id: shape for shape in [*heldout, *of_class]}.values())
     with clock("speed"):
         speed = _speed(model, device, pick(probes.phrased(), size.timed))
     with Studio(model, device, processes) as studio:
         with clock("reference"):
             real = Real.of(train, studio.device)
-            clouds = Clouds.of(((shape.vertices, shape.faces) for shape in heldout), studio.device)
+            clouds = Clouds.of(((shape.vertices, shape.faces) for shape in compared), studio.device)
             asked = _ask(real, size, studio.config)
         with clock("tokenizer"):
             rebuilt = reconstruction.rebuild(studio, heldout)
@@ -104,7 +106,7 @@ def evaluate(model: str, data: Path, device: str, processes: int, size: Size) ->
             kinds = {kind: [one for one in samples if one.probe.kind == kind] for kind in probes.KINDS}
             judged = {
                 "made": generation.judge_samples(real, kinds["phrasing"]),
-                "heldout": generation.judge_shapes(real, heldout, clouds),
+                "heldout": generation.judge_shapes(real, compared, clouds),
                 "real": generation.judge_real(real, pick(range(len(train)), size.real)),
             }
             scores = [generation.score(real, sample) for sample in kinds["phrasing"]]
@@ -114,6 +116,8 @@ def evaluate(model: str, data: Path, device: str, processes: int, size: Size) ->
                 for i, one in enumerate(rebuilt)
                 if one.made.mesh is not None
             ]
+            if not own_distance or all(sample.cloud is None for sample in samples):
+                raise EmptySurface("The model makes nothing solid; train it for longer, then measure it.")
         with clock("measures"):
             report = {
                 "model": {"name": studio.config.name, "digest": studio.digest, "tokens": studio.steps},
@@ -188,8 +192,11 @@ def _speed(model: str, device: str, asked: Sequence[Probe]) -> dict[str, float]:
     """Median seconds of each stage, one request at a time, as the app serves it."""
     with closing(Pipeline.load(model, device, slots=1)) as pipeline:
         pipeline.warm_up()
-        timings = [pipeline.generate(probe.request).timings.to_dict() for probe in asked]
-    return {stage: statistics.median(row[stage] for row in timings) for stage in timings[0]}
+        timings = []
+        for probe in asked:
+            with suppress(EmptySurface):
+                timings.append(pipeline.generate(probe.request).timings.to_dict())
+    return {stage: statistics.median(row[stage] for row in timings) for stage in Timings().to_dict() if timings}
 
 
 def _make(studio: Studio, asked: Sequence[Probe]) -> list[Sample]:

@@ -73,8 +73,8 @@ def good_median_worst(scores: Sequence[float], each: int) -> list[int]:
 
 
 def painted_mesh(vertices: np.ndarray, faces: np.ndarray, face_rgb: np.ndarray | None) -> Mesh:
-    """A mesh with face colours (F, 3) uint8 -> one with vertex colours that looks the same."""
-    if face_rgb is None:
-        return Mesh(vertices, faces.astype(np.int32))
+    """A mesh with face colours (F, 3) uint8 -> one with vertex colours that looks the same, from behind too."""
+    faces = np.concatenate([faces, faces[:, ::-1]])  # real shapes may be open
     apart = np.arange(faces.size, dtype=np.int32).reshape(-1, 3)
-    return Mesh(vertices[faces].reshape(-1, 3), apart, None, face_rgb.repeat(3, 0).astype(np.float32) / 255)
+    colors = None if face_rgb is None else np.tile(face_rgb.repeat(3, 0), (2, 1)).astype(np.float32) / 255
+    return Mesh(vertices[faces].reshape(-1, 3), apart, None, colors)
