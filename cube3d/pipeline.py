@@ -42,7 +42,7 @@ from .text import TextEncoder, load_text
 from .version import VERSION
 from .worker import Events, Job, Variants, Work, Worker
 
-STEPS_A_TURN = 4  # tokens between looks at new, stopped and finished requests
+STEPS_A_TURN = 2  # tokens between looks at new, stopped and finished requests
 SNAPSHOT = 0.1  # seconds between Tokens events
 PREVIEWS = (0.125, 0.25, 0.5)  # of the tokens: where a coarse mesh is sent, if asked for
 PREVIEW_RESOLUTION = 64
