@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import Self
@@ -119,7 +119,7 @@ class Studio:
         while under_way:
             yield self._coloured(*under_way.popleft())
 
-    def _coloured(self, number: int, tokens: Tensor, latents: Tensor, job) -> tuple[int, Made]:
+    def _coloured(self, number: int, tokens: Tensor, latents: Tensor, job: Future) -> tuple[int, Made]:
         body, report = job.result()
         if body is not None:
             body = replace(body, colors=field.colours(self.shape, latents, body.vertices))
