@@ -45,14 +45,14 @@ def resolve(model: str | Path, on_download: Callable[[int, int], None] | None = 
         return folder, read_config(folder)
     try:
         path = Path(model).expanduser()
-        path.is_file()
+        is_file, is_folder = path.is_file(), path.is_dir()
     except (RuntimeError, OSError, ValueError, TypeError) as error:
         raise CheckpointError(f"{str(model)[:80]!r} is no model and no folder ({error}); correct the path.") from error
-    if path.is_file():
+    if is_file:
         if path.suffix in _PICKLES:
             raise _pickled(path)
         path = path.parent
-    if path.is_dir():
+    if is_file or is_folder:
         return path, read_config(path)
     if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", str(model)):
         raise CheckpointError(

@@ -173,13 +173,13 @@ class Pipeline:
 
     def _ids(self, what: str, tokens: Sequence[int] | np.ndarray, most: int) -> torch.Tensor:
         try:
-            ids, codes = np.asarray(tokens), self.info.codes
-        except ValueError:
-            ids, codes = np.empty(0), 0
+            ids = np.asarray(tokens)
+        except ValueError:  # rows of different lengths
+            ids = np.empty(0)
         if ids.ndim != 1 or not 0 < ids.size <= most or ids.dtype.kind not in "iu":
             raise RequestError(what, f"Give 1 to {most} token ids in one list.")
-        if ids.min() < 0 or ids.max() >= codes:
-            raise RequestError(what, f"{self.info.name} has token ids from 0 to {codes - 1} only.")
+        if ids.min() < 0 or ids.max() >= self.info.codes:
+            raise RequestError(what, f"{self.info.name} has token ids from 0 to {self.info.codes - 1} only.")
         return torch.from_numpy(ids.astype(np.int64))
 
     # The flow, on the device's thread
@@ -288,7 +288,6 @@ class Pipeline:
 
         def work(job: Job) -> Work:
             box.append(function())
-            return
             yield
 
         for _ in self._worker.stream(work):

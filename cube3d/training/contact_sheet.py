@@ -17,6 +17,7 @@ from ..errors import EmptySurface
 from ..pipeline import Pipeline
 from ..records import Request
 from ..thumbnail import render
+from .run import script
 
 PROMPTS = (
     "a wooden chair", "a table", "a cat", "a dog", "a red car", "a sword", "a hamburger", "a pine tree",
@@ -76,4 +77,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    script(main)

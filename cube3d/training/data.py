@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 import time
 import zlib
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import CubeError, MeshError
+from ..errors import MeshError
 from .occupancy import nearest, sheets, winding
+from .run import script
 
 SIDE = 1.92  # longest side of a shape
 PAD = 0.03  # beyond the bounding box a point is outside, shells of sheets included, however the shape is scaled
@@ -230,8 +230,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except CubeError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    script(main)

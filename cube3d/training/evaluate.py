@@ -24,7 +24,7 @@ import torch
 
 from ..config import ModelConfig
 from ..device import pick_device
-from ..errors import CubeError, EmptySurface, RequestError
+from ..errors import EmptySurface, RequestError
 from ..pipeline import Pipeline
 from ..records import Timings
 from . import generation, measures, probes, reconstruction
@@ -33,6 +33,7 @@ from .generation import Judged, Real, Sample
 from .neighbours import Clouds, distances
 from .probes import Probe, pick
 from .reconstruction import Rebuilt
+from .run import script
 from .samples import Made, Studio
 
 EACH = 8  # good, median and worst examples on a sheet
@@ -266,8 +267,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except CubeError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    script(main)

@@ -19,6 +19,7 @@ from ..export import slug
 from ..page.examples import FOLDER, PICKS
 from ..pipeline import Pipeline
 from ..records import Request, Result
+from .run import script
 
 FACES = 5_000
 PICTURE = 256  # pixels a side
@@ -62,4 +63,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    script(main)

@@ -16,6 +16,7 @@ from ..limits import THRESHOLD, Known, embed
 from ..text import MiniLM
 from .captions import learn, shown
 from .data import load_shapes
+from .run import script
 
 MISSING = (  # things that no shape of the data is
     "helicopter", "owl", "duck", "penguin", "rabbit", "bear", "lion", "tiger", "elephant", "giraffe", "monkey",
@@ -61,4 +62,4 @@ def _share(outcomes: Iterable[bool]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    script(main)

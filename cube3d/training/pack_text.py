@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from .. import packing
+from .run import script
 
 LENGTH = 32
 SPECIAL = ("[UNK]", "[CLS]", "[SEP]")
@@ -83,4 +84,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    script(main)

@@ -1,16 +1,28 @@
-"""What both trainings share: processes, the clock that sets the schedule, logging and checkpoints. Knows no model."""
+"""What the steps of training share: how they end, processes, the clock, logging and checkpoints. Knows no model."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import nn
+
+from ..errors import CubeError
+
+
+def script(main: Callable[[], None]) -> None:
+    """Run a step as a script: a CubeError is one line on stderr and exit code 2."""
+    try:
+        main()
+    except CubeError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
 
 
 def start(device: str) -> tuple[torch.device, int, int]:

@@ -125,4 +125,4 @@ def save(path: Path, gpt: GPT, codebook: Tensor) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run.script(main)
