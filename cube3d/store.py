@@ -209,7 +209,10 @@ class Store:
         return path if path.exists() else None
 
     def _oldest_first(self) -> list[Path]:
-        return [info.parent for info in sorted(self.root.glob(f"*/{_INFO}"), key=lambda info: info.stat().st_mtime_ns)]
+        """The folders of the results; what another thread is still writing is none yet."""
+        infos = [folder / _INFO for folder in self.root.iterdir() if not folder.name.startswith(_UNFINISHED)]
+        ages = {info.parent: info.stat().st_mtime_ns for info in infos if info.exists()}
+        return sorted(ages, key=ages.__getitem__)
 
     def _evict(self, keep: str | None) -> None:
         with self._lock:

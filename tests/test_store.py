@@ -5,6 +5,7 @@ import io
 import json
 import os
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
 
@@ -308,6 +309,13 @@ def test_many_who_ask_at_once_get_the_same_whole_file(tmp_path, monkeypatch):
     assert len(drawn) == 1
     assert len(set(seen)) == 1
     Image.open(io.BytesIO(seen[0])).verify()
+
+
+def test_many_save_at_once(tmp_path):
+    store, made = Store(tmp_path), [result(seed=seed) for seed in range(80)]
+    with ThreadPoolExecutor(8) as pool:
+        saved = list(pool.map(store.save, made))
+    assert [store.get(stored.id).info["seed"] for stored in saved] == list(range(80))
 
 
 def test_a_new_store_sweeps_files_that_a_crash_left_half_written(tmp_path):
