@@ -17,6 +17,9 @@ FLAGS = [
     "--use-angle=swiftshader",
     "--enable-unsafe-swiftshader",
     "--ignore-gpu-blocklist",
+    "--disable-gpu-watchdog",  # drawing in software is slow, not hung
+    "--disable-gpu-process-crash-limit",
+    "--disable-domain-blocking-for-3d-apis",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
