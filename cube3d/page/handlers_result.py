@@ -11,7 +11,7 @@ import gradio as gr
 from ..scene import parse
 from ..store import Store, Stored
 from . import card, share, views
-from .form import KEEP, NAMES, fill
+from .form import KEEP, fill
 from .handlers import Failure, Pipeline, in_plain_words, language
 from .handlers_generate import Made
 
@@ -97,10 +97,7 @@ class Showing:
         """The page was opened -> note, and the form as the link says. Nothing runs: the visitor presses Generate."""
         say = language(visitor)
         fields, notice = share.from_query(visitor.query_params, self._pipeline.info, say)
-        form = fill(fields)
-        if "seed" not in fields:
-            form[NAMES.index("seed")] = None  # an empty gr.Number starts as 0 otherwise
-        return views.note(notice, "notice") if notice else KEEP, *form
+        return views.note(notice, "notice") if notice else KEEP, *fill(fields)
 
 
 def _kept(stored: Stored, piece: dict[str, Any]) -> dict[str, Any]:

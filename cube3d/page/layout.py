@@ -123,6 +123,7 @@ def build_page(pipeline: Pipeline, store: Store) -> gr.Blocks:
         page.unload(generating.leave)
 
         # What the controls do to each other
+        page.load(None, js="() => null", outputs=seed, **light)  # an empty gr.Number starts as 0 otherwise
         page.load(showing.arrive, outputs=[note, *fields], **light)
         prompt.change(showing.read, prompt, reading, trigger_mode="always_last", **light)
         chips.click(lambda sample: sample[0], chips, prompt, **light).then(**press_generate)

@@ -1,14 +1,18 @@
 """A real headless browser, and a page over a fake pipeline for it to visit."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from urllib.parse import urljoin
 
+import gradio as gr
 import pytest
 from fakes import FakePipeline
 from playwright.sync_api import Page, sync_playwright
 
 from cube3d.page import examples, layout
+from cube3d.page.handlers_result import Showing
 from cube3d.store import Store
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -92,13 +96,28 @@ def crowded(browser, monkeypatch, tmp_path):
 
 
 @pytest.fixture
+def distant(browser, monkeypatch, tmp_path):
+    """The address of a page whose server takes two seconds to greet."""
+    greet = Showing.arrive
+
+    def arrive(self, visitor: gr.Request):
+        time.sleep(2)
+        return greet(self, visitor)
+
+    monkeypatch.setattr(examples, "PICKS", {})
+    monkeypatch.setattr(Showing, "arrive", arrive)
+    with launched(FakePipeline(), Store(tmp_path / "results")) as url:
+        yield url
+
+
+@pytest.fixture
 def visit(browser, site, pipeline):
     """Opens the page as a new visitor; at the end no visit may have asked outside or met an error in its console."""
     home, _ = site
     contexts, foreign, errors = [], [], []
 
     def open_page(width=1280, height=860, url=home, **options) -> Page:
-        own = home if url.startswith(home) else url
+        own = urljoin(url, "/")
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()

@@ -20,6 +20,17 @@ def test_the_page_opens_ready_to_use(visit):
     expect(page.get_by_label(say("seed"), exact=True)).to_have_value("")
 
 
+def test_what_is_typed_before_a_distant_server_greets_stays(visit, distant):
+    with_greeting = "?prompt=a+chair&top_p=2"
+    page = visit(url=distant + with_greeting)
+    page.get_by_label(say("seed"), exact=True).fill("7")
+    page.get_by_label(say("lock")).check()
+    expect(page.locator("#note .notice")).to_be_visible()
+    expect(page.get_by_label(say("prompt"))).to_have_value("a chair")
+    expect(page.get_by_label(say("seed"), exact=True)).to_have_value("7")
+    expect(page.get_by_label(say("lock"))).to_be_checked()
+
+
 def test_one_click_on_an_example_draws_an_object(visit, pipeline):
     page = visit()
     page.get_by_role("button", name=strings.EXAMPLES[1]).click()
