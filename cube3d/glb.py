@@ -1,7 +1,8 @@
 """Parts <-> the bytes of a binary glTF 2.0. Knows no other format; takes sizes and names as they come.
 
-Every part is a node; parts that share a mesh share its bytes. Normals, vertex colours, opaque materials, no extensions;
-what the caller wants remembered is in asset.extras.
+Every part is a node; parts that share a mesh share its bytes. Normals, vertex colours, opaque materials; what the
+caller wants remembered is in asset.extras. How numbers are stored is the encoding's affair: `plain` here, which needs
+no extension, or the one in quantization.py.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from pygltflib import (
     ARRAY_BUFFER,
+    BYTE,
     ELEMENT_ARRAY_BUFFER,
     FLOAT,
     GLTF2,
     OPAQUE,
     SCALAR,
+    SHORT,
+    UNSIGNED_BYTE,
     UNSIGNED_INT,
     UNSIGNED_SHORT,
     VEC3,
@@ -45,16 +50,51 @@ NEUTRAL = 0.5  # linear base colour of an object without vertex colours
 ROUGHNESS = 0.8
 
 _JSON = 0x4E4F534A  # type of a GLB's first chunk
+_DTYPES = {
+    BYTE: "<i1",
+    UNSIGNED_BYTE: "<u1",
+    SHORT: "<i2",
+    UNSIGNED_SHORT: "<u2",
+    UNSIGNED_INT: "<u4",
+    FLOAT: "<f4",
+}
+_KINDS = {np.dtype(dtype): kind for kind, dtype in _DTYPES.items()}
+_WIDTHS = {SCALAR: 1, VEC3: 3, VEC4: 4}
 
 Extras = dict[str, Any]
 
 
-def write_glb(parts: Sequence[ScenePart], name: str, extras: Extras) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A mesh as a file stores it, by role: indices (3F, 1), POSITION and NORMAL (V, 3 or more), COLOR_0 (V, 4).
+
+    Positions are in units of `scale`; whole numbers of a normal or colour stand for fractions of the most there is.
+    What a row holds beyond its three or four numbers is padding. `extension` is what a reader must know, if anything.
+    """
+
+    arrays: dict[str, np.ndarray]
+    scale: float = 1.0
+    extension: str | None = None
+
+
+def plain(mesh: Mesh) -> Encoded:
+    """Nothing is lost but the colours' bits beyond 16."""
+    arrays = {"indices": mesh.faces.astype("<u4").reshape(-1, 1), "POSITION": mesh.vertices.astype("<f4")}
+    if mesh.normals is not None:
+        arrays["NORMAL"] = mesh.normals.astype("<f4")
+    if mesh.colors is not None:  # 8 bits would merge the darkest tones
+        arrays["COLOR_0"] = linear_rgba(mesh.colors, np.dtype("<u2"))
+    return Encoded(arrays)
+
+
+def write_glb(
+    parts: Sequence[ScenePart], name: str, extras: Extras, encode: Callable[[Mesh], Encoded] = plain
+) -> bytes:
     """A scene called `name`, a node for each part; read back by read_glb and read_recipe."""
     scene = Scene(name=name, nodes=list(range(len(parts))))
     document = _Document(asset=Asset(generator=f"cube3d {VERSION}", extras=extras), scene=0, scenes=[scene])
     binary = bytearray()
-    meshes: dict[int, int] = {}
+    meshes: dict[int, tuple[int, Encoded]] = {}
     materials: dict[bool, int] = {}
     for part in parts:
         colored = part.mesh.colors is not None
@@ -62,15 +102,21 @@ def write_glb(parts: Sequence[ScenePart], name: str, extras: Extras) -> bytes:
             materials[colored] = len(materials)
             document.materials.append(_material(name if colored else "neutral", 1.0 if colored else NEUTRAL))
         if id(part.mesh) not in meshes:
-            meshes[id(part.mesh)] = len(meshes)
-            primitive = _primitive(document, binary, part.mesh, materials[colored])
+            encoded = encode(part.mesh)
+            meshes[id(part.mesh)] = len(meshes), encoded
+            primitive = _primitive(document, binary, encoded, materials[colored])
             document.meshes.append(GltfMesh(name=part.name, primitives=[primitive]))
-        node = Node(name=part.name, mesh=meshes[id(part.mesh)])
+        index, encoded = meshes[id(part.mesh)]
+        node = Node(name=part.name, mesh=index)
         if any(part.translation):
             node.translation = list(part.translation)
         if part.turn:
             node.rotation = [0.0, math.sin(part.turn / 2), 0.0, math.cos(part.turn / 2)]
+        if encoded.scale != 1:
+            node.scale = [encoded.scale] * 3
         document.nodes.append(node)
+    extensions = sorted({encoded.extension for _, encoded in meshes.values() if encoded.extension})
+    document.extensionsUsed, document.extensionsRequired = extensions, extensions
     document.buffers = [Buffer(byteLength=len(binary))]
     document.set_binary_blob(bytes(binary))
     return b"".join(document.save_to_bytes())
@@ -95,29 +141,28 @@ def merge(parts: Sequence[ScenePart]) -> Mesh:
 
 
 def read_glb(glb: bytes) -> Mesh:
-    """The mesh that `write_glb` wrote, its parts in their places. Raises MeshError for any other file."""
-    document, binary = _chunks(glb)
+    """What `write_glb` wrote as one mesh, its parts in their places. Raises MeshError for any other file."""
+    return merge(read_parts(glb))
 
-    def array(index: int) -> np.ndarray:
-        accessor = document["accessors"][index]
-        dtype = {FLOAT: "<f4", UNSIGNED_SHORT: "<u2", UNSIGNED_INT: "<u4"}[accessor["componentType"]]
-        width = {"SCALAR": 1, "VEC3": 3, "VEC4": 4}[accessor["type"]]
-        start = document["bufferViews"][accessor["bufferView"]]["byteOffset"]
-        return np.frombuffer(binary, dtype, accessor["count"] * width, start).reshape(-1, width)
+
+def read_parts(glb: bytes) -> list[ScenePart]:
+    """The parts that `write_glb` wrote, in either encoding; those that share a mesh share it again.
+
+    Raises MeshError for any other file.
+    """
+    document, binary = _chunks(glb)
+    meshes: dict[int, Mesh] = {}
 
     def part(node: dict[str, Any]) -> ScenePart:
-        primitive = document["meshes"][node["mesh"]]["primitives"][0]
-        found = {role: array(index) for role, index in primitive["attributes"].items()}
-        colors = found.get("COLOR_0")
-        if colors is not None:
-            colors = _srgb(colors[:, :3] / 65535).astype(np.float32)
-        faces = array(primitive["indices"]).reshape(-1, 3).astype(np.int32)
+        index = node["mesh"]
+        if index not in meshes:
+            meshes[index] = _read_mesh(document, binary, document["meshes"][index]["primitives"][0], node)
         _, sine, _, cosine = node.get("rotation", (0, 0, 0, 1))
-        mesh = Mesh(found["POSITION"], faces, found.get("NORMAL"), colors)
-        return ScenePart(node["name"], mesh, tuple(node.get("translation", (0, 0, 0))), 2 * math.atan2(sine, cosine))
+        place = tuple(node.get("translation", (0, 0, 0)))
+        return ScenePart(node["name"], meshes[index], place, 2 * math.atan2(sine, cosine))
 
     try:
-        return merge([part(node) for node in document["nodes"]])
+        return [part(node) for node in document["nodes"]]
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise MeshError("This GLB was not written by cube3d; open it as a mesh file.") from error
 
@@ -141,27 +186,46 @@ class _Document(GLTF2):
         return json.dumps(document, separators=separators, indent=indent, allow_nan=False)
 
 
-def _primitive(document: GLTF2, binary: bytearray, mesh: Mesh, material: int) -> Primitive:
-    """Append the arrays of a mesh to the document and its binary chunk; all of them keep it aligned to 4 bytes."""
-    vector = {"componentType": FLOAT, "type": VEC3}
-    positions = mesh.vertices.astype("<f4")
-    bounds = {"min": positions.min(0).tolist(), "max": positions.max(0).tolist()}
-    indices = mesh.faces.astype("<u4").reshape(-1, 1), {"componentType": UNSIGNED_INT, "type": SCALAR}
-    arrays = {"indices": indices, "POSITION": (positions, vector | bounds)}
-    if mesh.normals is not None:
-        arrays["NORMAL"] = mesh.normals.astype("<f4"), vector
-    if mesh.colors is not None:
-        kind = {"componentType": UNSIGNED_SHORT, "normalized": True, "type": VEC4}
-        arrays["COLOR_0"] = _linear_rgba16(mesh.colors), kind
+def _primitive(document: GLTF2, binary: bytearray, encoded: Encoded, material: int) -> Primitive:
+    """Append the arrays of a mesh to the document and its binary chunk, where each begins at a multiple of 4."""
     accessors = {}
-    for role, (array, kind) in arrays.items():
+    for role, array in encoded.arrays.items():
+        kind = {"indices": SCALAR, "COLOR_0": VEC4}.get(role, VEC3)
+        values = array[:, : _WIDTHS[kind]]
+        accessor = Accessor(bufferView=len(document.bufferViews), count=len(array), type=kind)
+        accessor.componentType = _KINDS[array.dtype]
+        accessor.normalized = role in ("NORMAL", "COLOR_0") and array.dtype.kind != "f"
+        if role == "POSITION":
+            accessor.min, accessor.max = values.min(0).tolist(), values.max(0).tolist()
         target = ELEMENT_ARRAY_BUFFER if role == "indices" else ARRAY_BUFFER
+        binary += bytes(-len(binary) % 4)
         view = BufferView(buffer=0, byteOffset=len(binary), byteLength=array.nbytes, target=target)
+        if values.shape != array.shape:
+            view.byteStride = array.strides[0]
         accessors[role] = len(document.accessors)
-        document.accessors.append(Accessor(bufferView=len(document.bufferViews), count=len(array), **kind))
+        document.accessors.append(accessor)
         document.bufferViews.append(view)
         binary += array.tobytes()
     return Primitive(indices=accessors.pop("indices"), attributes=Attributes(**accessors), material=material)
+
+
+def _read_mesh(document: dict[str, Any], binary: bytes, primitive: dict[str, Any], node: dict[str, Any]) -> Mesh:
+    def array(index: int) -> np.ndarray:
+        accessor = document["accessors"][index]
+        view = document["bufferViews"][accessor["bufferView"]]
+        dtype, width = np.dtype(_DTYPES[accessor["componentType"]]), _WIDTHS[accessor["type"]]
+        strides = view.get("byteStride", dtype.itemsize * width), dtype.itemsize
+        values = np.ndarray((accessor["count"], width), dtype, binary, view["byteOffset"], strides)
+        return values / np.float32(np.iinfo(dtype).max) if accessor.get("normalized") else values.copy()
+
+    found = {role: array(index) for role, index in primitive["attributes"].items()}
+    scale, normals, colors = node.get("scale", (1,))[0], found.get("NORMAL"), found.get("COLOR_0")
+    if normals is not None and document["accessors"][primitive["attributes"]["NORMAL"]].get("normalized"):
+        normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+    if colors is not None:
+        colors = _srgb(colors[:, :3].astype(np.float64)).astype(np.float32)
+    faces = array(primitive["indices"]).reshape(-1, 3).astype(np.int32)
+    return Mesh(found["POSITION"] * np.float32(scale), faces, normals, colors)
 
 
 def _material(name: str, grey: float) -> Material:
@@ -177,11 +241,11 @@ def _about_y(turn: float) -> np.ndarray:
     return np.array([[cosine, 0, -sine], [0, 1, 0], [sine, 0, cosine]])
 
 
-def _linear_rgba16(colors: np.ndarray) -> np.ndarray:
-    """(V, 3) sRGB in 0..1 -> (V, 4) opaque linear colours, 0..65535: 8 bits would merge the darkest tones."""
-    srgb = colors.astype(np.float64).clip(0, 1)
+def linear_rgba(colors: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """(V, 3) sRGB in 0..1 -> (V, 4) opaque linear colours as whole numbers from 0 to the most that `dtype` holds."""
+    srgb, most = colors.astype(np.float64).clip(0, 1), np.iinfo(dtype).max
     linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-    return np.pad((linear * 65535).round(), ((0, 0), (0, 1)), constant_values=65535).astype("<u2")
+    return np.pad((linear * most).round(), ((0, 0), (0, 1)), constant_values=most).astype(dtype)
 
 
 def _srgb(linear: np.ndarray) -> np.ndarray:

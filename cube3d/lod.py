@@ -1,0 +1,85 @@
+"""A GLB -> the same object at several levels of detail, a GLB each. Knows no model, no folder and no other format.
+
+Files of their own with nodes called `..._LOD0`, `..._LOD1`, ...: Blender, Godot, Roblox, Unity and Unreal read a file
+each, and tools that group levels by themselves go by those names. glTF's own way of several levels in one file, the
+extension MSFT_lod, is known to few importers; the others would show the first level and hide the rest, or all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import trimesh
+from scipy.spatial import KDTree
+
+from .glb import read_parts, read_recipe, write_glb
+from .mesh import tidy, vertex_normals
+from .records import Mesh, ScenePart
+
+SHARES = (1.0, 0.25, 0.05)  # of the triangles
+FEWEST = 100  # triangles that a part keeps, if it has them
+MORE = 1.5  # times the triangles, where a level would lose a limb
+POINTS = 40_000  # on a surface, beside its vertices: what colours come from, and what tells a lost limb
+AWAY = 0.03  # of the diagonal: a point of the object this far from a level is lost in it
+LOST = 0.01  # share of the points that a level may lose
+FACING = (
+    0.05  # of the diagonal: how far off a point counts for facing away at a right angle: thin walls have two colours
+)
+
+
+def lod_names(name: str) -> list[str]:
+    """What the files of an object are called."""
+    return [f"{name}-lod{level}.glb" for level in range(len(SHARES))]
+
+
+def lods(glb: bytes, name: str) -> list[bytes]:
+    """A GLB that write_glb wrote -> one for each of SHARES, with its recipe, the parts in the same places.
+
+    Parts are simplified one by one, each by the same share and not below FEWEST; what comes in closed goes out closed.
+    Raises MeshError for any other file.
+    """
+    parts, recipe = read_parts(glb), read_recipe(glb) or {}
+    return [write_glb(_level(parts, level, share), name, recipe) for level, share in enumerate(SHARES)]
+
+
+def simplified(mesh: Mesh, faces: int) -> Mesh:
+    """The mesh with about `faces` triangles (see mesh.tidy), coloured as the nearest points of its surface are.
+
+    More of them where less would lose a limb: LOST of the surface is then AWAY from what is left.
+    """
+    surface = _surface(mesh)
+    diagonal = float(np.linalg.norm(mesh.extent))
+    while faces < len(mesh.faces):
+        found, _ = tidy(mesh.vertices, mesh.faces, faces)
+        distance, _ = KDTree(_surface(found)[:, :3]).query(surface[:, :3], distance_upper_bound=AWAY * diagonal)
+        if np.isinf(distance).mean() < LOST:
+            return found if mesh.colors is None else replace(found, colors=_colors(surface, found))
+        faces = int(MORE * faces)
+    return mesh
+
+
+def _level(parts: Sequence[ScenePart], level: int, share: float) -> list[ScenePart]:
+    meshes = {id(part.mesh): part.mesh for part in parts}
+    for key, mesh in meshes.items():
+        meshes[key] = simplified(mesh, max(FEWEST, round(share * len(mesh.faces))))
+    return [replace(part, name=f"{part.name}_LOD{level}", mesh=meshes[id(part.mesh)]) for part in parts]
+
+
+def _surface(mesh: Mesh) -> np.ndarray:
+    """(V + POINTS, 6 or 9): vertices and points uniform over the area, the same each time; normals; colours, if any."""
+    normals = vertex_normals(mesh.vertices, mesh.faces) if mesh.normals is None else mesh.normals
+    rows = np.hstack([mesh.vertices, normals, *([] if mesh.colors is None else [mesh.colors])])
+    body = trimesh.Trimesh(mesh.vertices, mesh.faces, process=False)
+    points, face = trimesh.sample.sample_surface(body, POINTS, seed=0)
+    weights = trimesh.triangles.points_to_barycentric(body.triangles[face], points)
+    return np.vstack([rows, np.einsum("pc,pcx->px", weights, rows[mesh.faces[face]])])
+
+
+def _colors(surface: np.ndarray, target: Mesh) -> np.ndarray:
+    """(V, 3) colours for the target's vertices: those of the nearest points of the surface that face alike."""
+    scale = FACING * float(np.linalg.norm(target.extent)) / np.sqrt(2)
+    tree = KDTree(surface[:, :6] * ([1] * 3 + [scale] * 3))
+    _, nearest = tree.query(np.hstack([target.vertices, scale * target.normals]))
+    return surface[nearest, 6:].astype(np.float32)
