@@ -6,6 +6,7 @@ optionally `name`, `licence` and `text_encoder`. A repository whose name is in N
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -150,7 +151,7 @@ _FIXED = {
 _FITS = {  # JSON values by the annotation of their field
     "int": lambda value: type(value) is int and value >= 0,
     "int | None": lambda value: value is None or (type(value) is int and value > 0),
-    "float": lambda value: type(value) in (int, float),
+    "float": lambda value: type(value) in (int, float) and 0 < value < math.inf,
     "bool": lambda value: type(value) is bool,
     "tuple[str, ...]": lambda value: isinstance(value, (list, tuple)) and all(type(item) is str for item in value),
     "tuple[int, ...]": lambda value: isinstance(value, (list, tuple)) and all(type(item) is int for item in value),
@@ -170,7 +171,8 @@ def _section(kind: type, section: str, data: Any) -> Any:
         raise CheckpointError(f"config.json: unknown key {section}.{extra[0]}; this version cannot build that model.")
     for field in fields(kind):
         if field.name in data and not _FITS[field.type](data[field.name]):
-            raise CheckpointError(f"config.json: {section}.{field.name} = {data[field.name]!r} is not {field.type}.")
+            value = f"{section}.{field.name} = {data[field.name]!r}"
+            raise CheckpointError(f"config.json: {value} is no usable {field.type}.")
     data = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
     return kind(**data)
 

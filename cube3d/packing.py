@@ -39,7 +39,9 @@ def pack(tensor: torch.Tensor, bits: int, group: int) -> tuple[torch.Tensor, tor
 
 
 def unpack(codes: torch.Tensor, scale: torch.Tensor, bits: int, group: int, shape: list[int]) -> torch.Tensor:
-    """The inverse of `pack`, up to rounding: float32 of `shape`."""
+    """The inverse of `pack`, up to rounding: float32 of `shape`. Raises ValueError for what `pack` cannot have made."""
+    if not 2 <= bits <= 8 or group < 1 or not shape or min(shape) < 1:
+        raise ValueError(f"{bits} bits in groups of {group} are not a packed tensor of shape {shape}")
     count = int(np.prod(shape))
     whole = -(-count // 8)  # eight codes fill exactly `bits` bytes
     string = np.zeros(whole * bits, np.uint8)

@@ -118,3 +118,19 @@ def test_packed_tensor_without_its_scales(tmp_path):
     save_file(stored, path, metadata={"packed": json.dumps({"matrix": {"bits": 6, "group": 32, "shape": [40, 70]}})})
     with pytest.raises(CheckpointError, match="packed tensor matrix is damaged"):
         packing.load(tmp_path, "net")
+
+
+@pytest.mark.parametrize(
+    "note", [{"bits": 9}, {"bits": 1}, {"bits": True}, {"group": 0}, {"shape": []}, {"shape": [-40, 70]}]
+)
+def test_packed_tensor_that_was_never_packed_so(tmp_path, note):
+    packing.save(tmp_path, "net", tensors(), plan)
+    path = tmp_path / "net.safetensors"
+    told = {"bits": 6, "group": 32, "shape": [40, 70]} | note
+    save_file(
+        {name: tensor.clone() for name, tensor in load_file(path).items()},
+        path,
+        {"packed": json.dumps({"matrix": told})},
+    )
+    with pytest.raises(CheckpointError, match="packed tensor matrix is damaged"):
+        packing.load(tmp_path, "net")
