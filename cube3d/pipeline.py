@@ -19,13 +19,14 @@ from . import checkpoint, english, export, field, mesh, scan, surface
 from .config import ModelConfig
 from .device import pick_device
 from .engine import Engine, Functions
-from .errors import EmptySurface, RequestError
+from .errors import DeviceError, EmptySurface, RequestError
 from .gpt import GPT, box_extent
 from .limits import Known
 from .reading import Reader, Reading
 from .records import (
     Done,
     Event,
+    Field,
     Mesh,
     ModelInfo,
     Preview,
@@ -46,6 +47,7 @@ STEPS_A_TURN = 2  # tokens between looks at new, stopped and finished requests
 SNAPSHOT = 0.1  # seconds between Tokens events
 PREVIEWS = (0.125, 0.25, 0.5)  # of the tokens: where a coarse mesh is sent, if asked for
 PREVIEW_RESOLUTION = 64
+COARSER = (256, 128, 64)  # resolutions to step down to when memory runs out
 ENCODER_POINTS = 8192  # surface points that the shape encoder reads
 
 
@@ -245,7 +247,7 @@ class Pipeline:
             latents = self._shape.decode(tokens[None].to(self.device))
         yield
         with clock("field", job):
-            sampled = field.sample_field(self._shape, latents, request.resolution)
+            sampled, coarser = self._sample(latents, request.resolution)
         yield
         with clock("surface", job):
             vertices, faces = surface.extract(sampled)
@@ -268,11 +270,23 @@ class Pipeline:
                     report=report,
                     timings=clock.timings,
                     glb=glb,
-                    notices=notices,
+                    notices=notices + coarser,
                     kept=kept,
                 )
             )
         )
+
+    def _sample(self, latents: torch.Tensor, resolution: int) -> tuple[Field, tuple[str, ...]]:
+        """The field, coarser than asked for where memory is short, and the notice that says so."""
+        for cells in (resolution, *(cells for cells in COARSER if cells < resolution)):
+            try:
+                sampled = field.sample_field(self._shape, latents, cells)
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                continue
+            short = f"The device had no memory for a resolution of {resolution}; this was made at {cells}."
+            return sampled, (short,) if cells < resolution else ()
+        raise DeviceError("The device has no memory left for the object; close what else uses it, then try again.")
 
     def _encode(self, path: str | Path, seed: int) -> np.ndarray:
         vertices, faces, face_rgb = scan.load_mesh(path)

@@ -4,15 +4,17 @@ import json
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import trimesh
 
 from cube3d import field
 from cube3d.device import pick_device
-from cube3d.errors import CheckpointError, EmptySurface, MeshError, RequestError
+from cube3d.errors import CheckpointError, DeviceError, EmptySurface, MeshError, RequestError
 from cube3d.pipeline import Pipeline
 from cube3d.records import Done, Failed, Preview, Request, Stage, Tokens
 
@@ -198,6 +200,26 @@ def test_after_an_error_the_next_request_works(mini: Pipeline, tmp_path: Path, m
         with pytest.raises(EmptySurface):
             mini.generate(Request("a chair", seed=1, **SMALL))
     assert mini.generate(Request("a chair", seed=1, **SMALL)).report.faces > 0
+
+
+def test_where_memory_is_short_the_object_is_coarser_and_says_so(mini: Pipeline, monkeypatch) -> None:
+    real, room = field.sample_field, 100
+
+    def sample(shape, latents, resolution):
+        if resolution > room:
+            raise torch.OutOfMemoryError("no memory")
+        return real(shape, latents, resolution)
+
+    monkeypatch.setattr(field, "sample_field", sample)
+    request = Request("a table", seed=1, resolution=256, faces=2000)
+    result = mini.generate(request)
+    assert "no memory for a resolution of 256; this was made at 64" in result.notices[-1]
+    assert result.report.watertight
+    room = 0
+    with pytest.raises(DeviceError, match="no memory left"):
+        mini.generate(request)
+    room = 512
+    assert not mini.generate(replace(request, resolution=64)).notices
 
 
 def test_notices_say_what_is_not_read(mini: Pipeline) -> None:
