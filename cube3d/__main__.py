@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator
@@ -35,6 +36,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(arguments: list[str] | None = None) -> int:
+    for stream in sys.stdout, sys.stderr:
+        stream.reconfigure(errors="backslashreplace")  # a file's name may hold what the terminal cannot show
     options = _parser().parse_args(arguments)
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     try:
@@ -162,7 +165,7 @@ def bench(options: argparse.Namespace) -> None:
     figures = benchmark.run(options.model, options.random_weights, str(pick_device(options.device)))
     if options.json:
         _write(options.json, (json.dumps(figures, indent=1) + "\n").encode())
-    print(json.dumps(figures))
+    _say(json.dumps(figures))
 
 
 def train(options: argparse.Namespace) -> None:
@@ -228,7 +231,15 @@ def _deliver(result, path: Path) -> None:
     _write(path, data)
     report, seconds = result.report, result.timings.total
     closed = "closed" if report.watertight else "open"
-    print(f"{path}: {report.faces:,} triangles, {closed}, seed {result.request.seed}, {seconds:.1f} s")
+    _say(f"{path}: {report.faces:,} triangles, {closed}, seed {result.request.seed}, {seconds:.1f} s")
+
+
+def _say(line: str) -> None:
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains again at its end
+        raise SaveError(f"The result is there, but could not be reported: {error.strerror}.") from error
 
 
 def _read_ids(path: Path) -> list[int]:

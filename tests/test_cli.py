@@ -90,6 +90,17 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, capsys: pyte
     assert [path.name for path in tmp_path.iterdir()] == ["chair.glb"]
 
 
+def test_a_report_that_cannot_be_printed_is_one_line_beside_the_object(tmp_path: Path) -> None:
+    out = tmp_path / "cube.glb"
+    options = ["--resolution", "32", "--faces", "100", "--seed", "1"]
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "cube3d", "generate", "a table", "-o", str(out), *options]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "cube3d: The result is there, but could not be reported: No space left on device.\n"
+    assert out.stat().st_size > 1000
+
+
 def test_ids_of_the_wrong_shape_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ids = tmp_path / "ids.json"
     for text in ('{"tokens": [[1], [1, 2]]}', "[" * 200_000, "7", '["a"]'):
