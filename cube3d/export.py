@@ -2,9 +2,10 @@
 
     glb   1 m, y up      the default: normals, vertex colours, one material, the recipe in asset.extras
     obj   1 m, y up      normals, vertex colours behind the coordinates
+    stl   100 mm, z up   binary, for printing, in any size
     ply   1 m, y up      binary; normals, vertex colours
-    stl   100 mm, z up   binary, for printing
-    3mf   100 mm, z up   for printing; the unit is in the file
+    3mf   100 mm, z up   for printing, in any size; the unit is in the file
+    usdz  1 m, y up      for iPhones; normals, the colours as a picture
 
 The measure is that of the longest side. The object rests on the ground and is centred over the origin. The same mesh,
 name and extras give the same bytes. A scene becomes a GLB of many nodes; the other formats take it merged.
@@ -27,12 +28,15 @@ import numpy as np
 
 from .errors import EmptySurface, MeshError, RequestError
 from .glb import Extras, read_glb, read_recipe, write_glb
-from .records import Mesh, ScenePart
+from .records import Mesh, ScenePart, checked_print_size
+from .usdz import write_usdz
 from .version import VERSION
 
-__all__ = ["FORMATS", "Extras", "export", "read_glb", "read_recipe", "slug", "to_scene_glb"]
+__all__ = ["FORMATS", "PRINTED", "PRINT_SIZE", "Extras", "export", "read_glb", "read_recipe", "slug", "to_scene_glb"]
 
-GLB_SIDE, PRINT_SIDE = 1.0, 100.0  # metres, millimetres
+SIDE = 1.0  # metres
+PRINTED = ("stl", "3mf")  # for printers: millimetres, z up
+PRINT_SIZE = 100.0  # millimetres
 SLUG_BYTES = 40
 
 _XML = '<?xml version="1.0" encoding="UTF-8"?>'
@@ -50,15 +54,22 @@ _3MF_RELATIONS = (
 _RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d")  # no file of these names on Windows
 
 
-def export(mesh: Mesh, format: str, name: str, extras: Extras) -> bytes:
+def export(mesh: Mesh, format: str, name: str, extras: Extras, size: float | None = None) -> bytes:
     """The mesh as a file of one of FORMATS, called slug(name) inside, with `extras` (JSON values) where they fit.
 
-    Raises RequestError for another format, EmptySurface for a mesh without triangles, MeshError for a number that is
-    not finite.
+    size: millimetres along the longest side, for a format in PRINTED; PRINT_SIZE if left out. Raises RequestError for
+    another format or size, EmptySurface for a mesh without triangles, MeshError for a number that is not finite.
     """
     if format not in _WRITERS:
         raise RequestError("format", f"There is no format {format!r}; choose one of {', '.join(FORMATS)}.")
-    return _WRITERS[format](_checked(mesh), slug(name), extras)
+    if size is not None and format not in PRINTED:
+        raise RequestError("size", f"Only {' and '.join(PRINTED)} have a size to choose; leave it out for {format}.")
+    _check(mesh)
+    if format in PRINTED:
+        vertices = _upright(_placed(mesh, PRINT_SIZE if size is None else checked_print_size(size)))
+    else:
+        vertices = _placed(mesh, SIDE)
+    return _WRITERS[format](replace(mesh, vertices=vertices), slug(name), extras)
 
 
 def slug(prompt: str) -> str:
@@ -74,7 +85,7 @@ def slug(prompt: str) -> str:
 
 def to_glb(mesh: Mesh, name: str, extras: Extras) -> bytes:
     """Binary glTF 2.0: one node, one mesh, one primitive, no extensions; read back by read_glb and read_recipe."""
-    return write_glb([ScenePart(name, replace(mesh, vertices=_placed(mesh, GLB_SIDE)))], name, extras)
+    return write_glb([ScenePart(name, mesh)], name, extras)
 
 
 def to_scene_glb(parts: Sequence[ScenePart], name: str, extras: Extras) -> bytes:
@@ -87,7 +98,7 @@ def to_scene_glb(parts: Sequence[ScenePart], name: str, extras: Extras) -> bytes
     seen: Counter[str] = Counter()
     named = []
     for part in parts:
-        _checked(part.mesh)
+        _check(part.mesh)
         plain = slug(part.name)
         seen[plain] += 1
         named.append(replace(part, name=f"{plain}-{seen[plain]}" if seen[plain] > 1 else plain))
@@ -96,7 +107,7 @@ def to_scene_glb(parts: Sequence[ScenePart], name: str, extras: Extras) -> bytes
 
 def to_obj(mesh: Mesh, name: str, extras: Extras) -> bytes:
     """Wavefront OBJ without a material file: `v x y z [r g b]`, `vn`, `f`."""
-    vertices = _placed(mesh, GLB_SIDE)
+    vertices = mesh.vertices
     if mesh.colors is not None:
         vertices = np.hstack([vertices, mesh.colors.clip(0, 1)])
     faces, form = mesh.faces + 1, "f %d %d %d"
@@ -111,7 +122,7 @@ def to_obj(mesh: Mesh, name: str, extras: Extras) -> bytes:
 
 def to_ply(mesh: Mesh, name: str, extras: Extras) -> bytes:
     """Binary little-endian PLY: float coordinates and normals, 8-bit colours."""
-    columns = [(axis, "<f4", "float", values) for axis, values in zip("xyz", _placed(mesh, GLB_SIDE).T, strict=True)]
+    columns = [(axis, "<f4", "float", values) for axis, values in zip("xyz", mesh.vertices.T, strict=True)]
     if mesh.normals is not None:
         columns += [(f"n{axis}", "<f4", "float", row) for axis, row in zip("xyz", mesh.normals.T, strict=True)]
     if mesh.colors is not None:
@@ -132,7 +143,7 @@ def to_ply(mesh: Mesh, name: str, extras: Extras) -> bytes:
 def to_stl(mesh: Mesh, name: str, extras: Extras) -> bytes:
     """Binary STL. The format has room for a name of 80 bytes and nothing more."""
     triangles = np.zeros(len(mesh.faces), [("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])
-    corners = triangles["corners"] = _upright(_placed(mesh, PRINT_SIDE))[mesh.faces]
+    corners = triangles["corners"] = mesh.vertices[mesh.faces]
     normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     length = np.linalg.norm(normals, axis=1, keepdims=True)
     np.divide(normals, length, out=triangles["normal"], where=length > 0)
@@ -142,7 +153,7 @@ def to_stl(mesh: Mesh, name: str, extras: Extras) -> bytes:
 
 def to_3mf(mesh: Mesh, name: str, extras: Extras) -> bytes:
     """3MF core: one object of triangles in millimetres, the recipe as its description."""
-    points = "".join(_rows('<vertex x="%.7g" y="%.7g" z="%.7g"/>', _upright(_placed(mesh, PRINT_SIDE))))
+    points = "".join(_rows('<vertex x="%.7g" y="%.7g" z="%.7g"/>', mesh.vertices))
     triangles = "".join(_rows('<triangle v1="%d" v2="%d" v3="%d"/>', mesh.faces))
     notes = {"Title": name, "Application": f"cube3d {VERSION}", "Description": json.dumps(extras)}
     metadata = "".join(f'<metadata name="{key}">{escape(value)}</metadata>' for key, value in notes.items())
@@ -165,17 +176,17 @@ _WRITERS: dict[str, Callable[[Mesh, str, Extras], bytes]] = {
     "stl": to_stl,
     "ply": to_ply,
     "3mf": to_3mf,
+    "usdz": write_usdz,
 }
 FORMATS = tuple(_WRITERS)
 
 
-def _checked(mesh: Mesh) -> Mesh:
+def _check(mesh: Mesh) -> None:
     for what, values in ("coordinate", mesh.vertices), ("normal", mesh.normals), ("colour", mesh.colors):
         if values is not None and not np.isfinite(values).all():
             raise MeshError(f"A {what} of the mesh is not a finite number; it cannot be exported. Try another seed.")
     if not len(mesh.faces) or not mesh.extent.max() > 0:
         raise EmptySurface("The object has no triangles; there is nothing to export. Try another seed.")
-    return mesh
 
 
 def _placed(mesh: Mesh, side: float) -> np.ndarray:

@@ -134,7 +134,7 @@ def merge(parts: Sequence[ScenePart]) -> Mesh:
         normals = np.concatenate([mesh.normals @ turn for mesh, turn in zip(meshes, turns, strict=True)])
         normals = normals.astype(np.float32)
     if any(mesh.colors is not None for mesh in meshes):
-        grey = _srgb(np.array(NEUTRAL))
+        grey = srgb(np.array(NEUTRAL))
         filled = [np.full(m.vertices.shape, grey) if m.colors is None else m.colors for m in meshes]
         colors = np.concatenate(filled).astype(np.float32)
     return Mesh(np.concatenate(vertices).astype(np.float32), np.concatenate(faces).astype(np.int32), normals, colors)
@@ -223,7 +223,7 @@ def _read_mesh(document: dict[str, Any], binary: bytes, primitive: dict[str, Any
     if normals is not None and document["accessors"][primitive["attributes"]["NORMAL"]].get("normalized"):
         normals /= np.linalg.norm(normals, axis=1, keepdims=True)
     if colors is not None:
-        colors = _srgb(colors[:, :3].astype(np.float64)).astype(np.float32)
+        colors = srgb(colors[:, :3].astype(np.float64)).astype(np.float32)
     faces = array(primitive["indices"]).reshape(-1, 3).astype(np.int32)
     return Mesh(found["POSITION"] * np.float32(scale), faces, normals, colors)
 
@@ -243,12 +243,12 @@ def _about_y(turn: float) -> np.ndarray:
 
 def linear_rgba(colors: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """(V, 3) sRGB in 0..1 -> (V, 4) opaque linear colours as whole numbers from 0 to the most that `dtype` holds."""
-    srgb, most = colors.astype(np.float64).clip(0, 1), np.iinfo(dtype).max
-    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    values, most = colors.astype(np.float64).clip(0, 1), np.iinfo(dtype).max
+    linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
     return np.pad((linear * most).round(), ((0, 0), (0, 1)), constant_values=most).astype(dtype)
 
 
-def _srgb(linear: np.ndarray) -> np.ndarray:
+def srgb(linear: np.ndarray) -> np.ndarray:
     return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
 
 

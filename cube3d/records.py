@@ -16,6 +16,7 @@ MAX_PROMPT = 2_000
 MAX_SEED = 2**32 - 1
 RESOLUTIONS = (32, 512)
 FACES = (100, 1_000_000)
+PRINT_SIZES = (1.0, 2_000.0)  # millimetres
 
 
 def _number(name: str, value: Any) -> float:
@@ -40,6 +41,14 @@ def _integer(name: str, value: Any, low: int, high: int) -> int:
 def checked_seed(value: Any) -> int:
     """A seed as an int. Raises RequestError."""
     return _integer("seed", value, 0, MAX_SEED)
+
+
+def checked_print_size(value: Any) -> float:
+    """The longest side of a printed object, in millimetres. Raises RequestError."""
+    size, (low, high) = _number("size", value), PRINT_SIZES
+    if not low <= size <= high:
+        raise RequestError("size", f"size must lie between {low:g} and {high:,g} mm, not {size:g}.")
+    return size
 
 
 def _text(name: str, value: Any) -> str:

@@ -10,13 +10,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import trimesh
+import usd
 from hypothesis import given
 from hypothesis import strategies as st
 from khronos import assert_nothing_to_say
 from shapes import assert_closed, merged, sphere, torus, two_parts
 
 from cube3d.errors import EmptySurface, MeshError, RequestError
-from cube3d.export import FORMATS, export, read_glb, read_recipe, slug
+from cube3d.export import FORMATS, PRINT_SIZE, PRINTED, export, read_glb, read_recipe, slug
 from cube3d.mesh import tidy
 from cube3d.records import Mesh
 from cube3d.surface import extract
@@ -40,6 +41,8 @@ def tall() -> Mesh:
 
 
 def reload(data: bytes, format: str) -> trimesh.Trimesh:
+    if format == "usdz":
+        return merged(usd.load(data).points, usd.load(data).faces)
     scene = trimesh.load_scene(io.BytesIO(data), file_type=format)
     assert len(scene.geometry) == 1
     mesh = scene.to_mesh()
@@ -61,7 +64,7 @@ def test_every_format_keeps_the_mesh_closed_and_facing_outwards(shape, format):
     assert seen.volume == pytest.approx(merged(mesh.vertices, mesh.faces).volume * scale**3, rel=1e-3)
 
 
-@pytest.mark.parametrize("format", ["glb", "obj", "ply"])
+@pytest.mark.parametrize("format", ["glb", "obj", "ply", "usdz"])
 def test_files_for_screens_stand_on_the_ground_one_metre_long(tall, format):
     low, high = reload(export(tall, format, "post", {}), format).bounds
     assert high[1] - low[1] == pytest.approx(1) and (high - low).argmax() == 1
@@ -75,6 +78,30 @@ def test_files_for_printers_stand_on_the_plate_a_hundred_millimetres_high(tall, 
     assert high[2] - low[2] == pytest.approx(100) and (high - low).argmax() == 2
     assert low[2] == 0
     assert (low + high)[:2] == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.parametrize("format", PRINTED)
+@pytest.mark.parametrize("size", [1, 62.5, 2000])
+def test_a_print_has_the_size_that_was_asked_for(tall, format, size):
+    seen = reload(export(tall, format, "post", {}, size), format)
+    assert_closed(seen)
+    assert seen.extents.max() == pytest.approx(size)
+    assert seen.bounds[0, 2] == 0
+    scale = size / tall.extent.max()
+    assert seen.volume == pytest.approx(merged(tall.vertices, tall.faces).volume * scale**3, rel=1e-3)
+
+
+@pytest.mark.parametrize("size", [0, 0.9, -5, 2001, float("nan"), float("inf"), "60", True])
+def test_a_size_that_no_printer_has_is_refused(tall, size):
+    with pytest.raises(RequestError, match="size must"):
+        export(tall, "stl", "post", {}, size)
+
+
+def test_only_prints_have_a_size(tall):
+    assert export(tall, "stl", "post", {}, PRINT_SIZE) == export(tall, "stl", "post", {})
+    for format in set(FORMATS) - set(PRINTED):
+        with pytest.raises(RequestError, match="stl and 3mf"):
+            export(tall, format, "post", {}, 100)
 
 
 def test_what_faces_forward_faces_the_front_of_the_plate():
@@ -178,7 +205,7 @@ def test_other_files_have_no_recipe_and_no_mesh_of_ours(data):
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones(tall):
-    with pytest.raises(RequestError, match=r"'fbx'.*glb, obj, stl, ply, 3mf"):
+    with pytest.raises(RequestError, match=r"'fbx'.*glb, obj, stl, ply, 3mf, usdz"):
         export(tall, "fbx", "post", {})
 
 
