@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from .. import records
 from ..store import Store
 from . import examples, form, routes, strings, theme, views
+from .fairness import FairQueue
 from .handlers import Endpoint, Pipeline
 from .handlers_generate import Generating, data_uri
 from .handlers_result import Showing
@@ -221,7 +223,10 @@ def launch_options(pipeline: Pipeline, store: Store) -> dict[str, object]:
         "i18n": _sentences(pipeline.info, store),
         "favicon_path": theme.ICON,
         "footer_links": ["api"],
-        "app_kwargs": {"routes": routes.routes(store, pipeline)},
+        "app_kwargs": {
+            "routes": routes.routes(store, pipeline),
+            "middleware": [Middleware(FairQueue, most=WAITING // 2)],
+        },
         "max_file_size": f"{LARGEST_MESH}mb",
         "run_history": False,
         "enable_monitoring": False,

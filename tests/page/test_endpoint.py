@@ -10,6 +10,7 @@ import pytest
 from desk import client, launched
 from fakes import FakePipeline, finished
 from gradio_client.exceptions import AppError
+from gradio_client.utils import QueueError, Status
 
 from cube3d.page import layout
 from cube3d.page.handlers import Endpoint
@@ -108,6 +109,32 @@ def test_concurrent_visitors_each_get_their_own_object(pipeline, store):
     assert len({info["id"] for info in infos}) == 8
 
 
+def test_one_program_leaves_room_in_the_queue_for_others(store):
+    pipeline = FakePipeline(tokens=1000, pause=0.05)
+    most = layout.WAITING // 2
+    with launched(pipeline, store) as url, client(url) as greedy, client(url) as modest:
+        served = [greedy.submit(prompt="a chair", api_name="/generate") for _ in range(pipeline.slots)]
+        wait_until(lambda: pipeline.open == pipeline.slots)
+        more = [greedy.submit(prompt="a chair", api_name="/generate") for _ in range(most)]
+        wait_until(lambda: all(job.status().code == Status.IN_QUEUE for job in more))
+        with pytest.raises(QueueError):
+            greedy.predict(prompt="a chair", api_name="/generate")
+        own = modest.submit(prompt="a boat", api_name="/generate")
+        time.sleep(1)
+        assert not own.done()
+        pipeline.pause = 0.001
+        for job in served + more:
+            job.cancel()
+        assert own.result(timeout=60)[1]["prompt"] == "a boat"
+
+
+def wait_until(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "It did not happen in time."
+        time.sleep(0.02)
+
+
 def test_downloads_are_served_in_every_format_under_a_readable_name(pipeline, store):
     stored = store.save(finished(Request("../../A Chair 🪑"), pipeline.info))
     with launched(pipeline, store) as url:
@@ -115,7 +142,7 @@ def test_downloads_are_served_in_every_format_under_a_readable_name(pipeline, st
             answer = httpx.get(f"{url}results/{stored.id}/{format}")
             assert answer.status_code == 200
             assert answer.headers["content-type"] == media
-            assert f'filename="{stored.name}.{format}"' in answer.headers["content-disposition"]
+            assert f'filename="{stored.path(format).name}"' in answer.headers["content-disposition"]
             assert answer.content == stored.path(format).read_bytes()
         for path in ("results/unknown-result/glb", f"results/{stored.id}/exe", f"results/{stored.id}/..%2fresult.json"):
             assert httpx.get(url + path).status_code == 404

@@ -1,0 +1,67 @@
+"""A request to join the queue -> the queue, or a refusal where its visitor has enough waiting. Knows no components.
+
+Gradio's queue takes what comes until it is full: one program could keep everybody else out.
+"""
+
+from __future__ import annotations
+
+import json
+
+import gradio as gr
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from . import strings
+
+
+class FairQueue:
+    """Middleware around a page of gradio's. A visitor is a session: one tab, or one client of a program.
+
+    A session may have `most` runs waiting, beside those that are being served. Beyond, it is told what gradio tells
+    where the queue is full.
+    """
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self._app, self._most = app, most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].endswith("/queue/join"):
+            return await self._app(scope, receive, send)
+        body = await _body(receive)
+        if _waiting(scope["app"].get_blocks(), _session(body)) >= self._most:
+            return await JSONResponse({"detail": strings.say()("busy")}, 503)(scope, receive, send)
+        return await self._app(scope, _again(body, receive), send)
+
+
+def _waiting(page: gr.Blocks, session: str | None) -> int:
+    """Runs of a session that wait for the device."""
+    queues = page._queue.event_queue_per_concurrency_id  # gradio tells of its queue nowhere else
+    return sum(event.session_hash == session for event in queues["device"].queue) if "device" in queues else 0
+
+
+def _session(body: bytes) -> str | None:
+    """The session that a request to join names; gradio refuses one that names none."""
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return asked.get("session_hash") if isinstance(asked, dict) else None
+
+
+async def _body(receive: Receive) -> bytes:
+    parts, more = [], True
+    while more:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """A channel that gives the body, then whatever comes after it."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replay
