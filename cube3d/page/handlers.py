@@ -17,6 +17,7 @@ from ..store import Store, Stored
 from . import routes, strings
 from .progress import Progress, follow
 from .strings import Say
+from .translation import translate
 
 # Without `from __future__ import annotations`: gradio reads the outputs of /generate off the evaluated hint.
 
@@ -71,7 +72,7 @@ def in_plain_words(say: Say) -> Iterator[None]:
         raise
     except CubeError as error:
         log.info("Refused: %s", error)
-        raise Failure(str(error)) from error
+        raise Failure(translate(str(error), say.language)) from error
     except Exception as error:  # the border of the page: a visitor gets a sentence, the log gets the traceback
         id = secrets.token_hex(4)
         log.exception("Request %s failed.", id)

@@ -14,6 +14,7 @@ from . import card, share, views
 from .form import KEEP, fill
 from .handlers import Failure, Pipeline, in_plain_words, language
 from .handlers_generate import Made
+from .translation import translate
 
 
 class Showing:
@@ -31,7 +32,9 @@ class Showing:
         try:
             with in_plain_words(say):
                 scene = parse(prompt)
-                notices = dict.fromkeys(said for each in scene.prompts for said in self._pipeline.notices(each))
+                notices = dict.fromkeys(
+                    translate(said, say.language) for each in scene.prompts for said in self._pipeline.notices(each)
+                )
                 if not scene.single:
                     _, _, names = scene.describe().partition(": ")
                     return views.reading(say("scene", count=scene.placed, names=names), [*notices])

@@ -92,8 +92,10 @@ class ZeroGPU:
                     yield item
         except gr.Error as error:  # the lender has no GPU for this visitor, or lost it
             reason = f"{error.title}: {error.message}".strip(" .")
-            advice = "try again later, or sign in on huggingface.co for more"
-            raise DeviceError(f"{reason}. This asked for {seconds} s on a GPU; {advice}.") from error
+            raise DeviceError(
+                f"{reason}. This asked for {seconds} s on a GPU; "
+                "try again later, or sign in on huggingface.co for more."
+            ) from error
 
     def _serve(self, seconds: int, work: str, *arguments: Any) -> Made:
         """In the process with the GPU. Errors cross as values: of a raised one only its name would arrive."""
