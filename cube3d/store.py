@@ -2,7 +2,7 @@
 
     <root>/<id>/result.json             the public description, the tokens, the name that the files carry
     <root>/<id>/a-wooden-chair.glb      the object
-    <root>/<id>/a-wooden-chair.obj ...  other formats, the archive of all and the pictures, made when first asked for
+    <root>/<id>/a-wooden-chair.obj ...  other downloads and the pictures, made when first asked for
     <root>/<id>/pinned                  there when the result must not be evicted
 
 A result appears whole or not at all: everything is written under a temporary name and then renamed. When the files
@@ -20,7 +20,6 @@ import re
 import secrets
 import shutil
 import threading
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,13 +30,13 @@ import numpy as np
 from PIL import Image
 
 from . import thumbnail
+from .downloads import ARCHIVE, DOWNLOADS, file_name, make, make_print
 from .errors import SaveError
-from .export import FORMATS, export, read_glb, read_recipe, slug
+from .export import PRINTED, read_glb, slug
 from .records import Mesh, Result
 from .version import VERSION
 
 QUOTA = 2**30  # bytes
-ARCHIVE = "zip"
 PICTURES: dict[str, Callable[[Mesh], Image.Image]] = {
     "thumbnail": lambda mesh: thumbnail.poster(mesh, 512, 512, radius=48),
     "cutout": thumbnail.cutout,
@@ -72,8 +71,9 @@ class Stored:
     version: str
     key: str | None = None
 
-    def path(self, format: str) -> Path:
-        return self.folder / f"{self.name}.{format}"
+    def path(self, download: str) -> Path:
+        """Where the file of one of DOWNLOADS is, once it is made."""
+        return self.folder / file_name(self.name, download)
 
     @property
     def glb(self) -> Path:
@@ -136,19 +136,35 @@ class Store:
         record = self._record(id)
         return record and np.array(record["tokens"], np.int64)
 
-    def file(self, id: str, format: str) -> Path | None:
-        """The result in `format` (of export.FORMATS, or "zip"), made on first request; None without such a result.
+    def file(self, id: str, download: str) -> Path | None:
+        """The file of one of DOWNLOADS, made on first request; None without such a result.
 
         Raises SaveError when the disk is full or read-only.
         """
         stored = self.get(id)
-        if stored is None or format not in (*FORMATS, ARCHIVE):
+        if stored is None or download not in DOWNLOADS:
             return None
-        return self._once(stored, stored.path(format), _archive if format == ARCHIVE else lambda s: _convert(s, format))
+        path = stored.path(download)
+        return self._once(stored, path, lambda each: make(download, each.glb.read_bytes(), each.name, each.info))
 
     def archive(self, id: str) -> Path | None:
         """All formats in one zip, with the recipe and the licence. As `file`."""
         return self.file(id, ARCHIVE)
+
+    def printed(self, id: str, format: str, size: float) -> tuple[str, bytes] | None:
+        """Name and bytes of a result whose longest side measures `size` millimetres; None without such a result.
+
+        format: one of export.PRINTED. It is made each time and kept nowhere. Raises RequestError for a size that no
+        printer has.
+        """
+        stored = self.get(id)
+        if stored is None or format not in PRINTED:
+            return None
+        with self._making:
+            try:
+                return make_print(format, stored.glb.read_bytes(), stored.name, size)
+            except FileNotFoundError:  # it went away meanwhile
+                return None
 
     def picture(self, id: str, name: str) -> Path | None:
         """A PNG of the result, drawn on first request; `name` is one of PICTURES. As `file`."""
@@ -229,26 +245,6 @@ class Store:
     def _remove(self, folder: Path) -> None:
         """Gone at once for whoever looks for it; what is being read can be read to its end."""
         shutil.rmtree(folder.rename(self.root / _unfinished()), ignore_errors=True)
-
-
-def _convert(stored: Stored, format: str) -> bytes:
-    glb = stored.glb.read_bytes()
-    return export(read_glb(glb), format, stored.name, read_recipe(glb) or {})
-
-
-def _archive(stored: Stored) -> bytes:
-    glb = stored.glb.read_bytes()
-    mesh, recipe = read_glb(glb), read_recipe(glb) or {}
-    parts: dict[str, str | bytes] = {f"{stored.name}.glb": glb}
-    for format in FORMATS:
-        parts.setdefault(f"{stored.name}.{format}", export(mesh, format, stored.name, recipe))
-    parts["recipe.json"] = json.dumps(recipe, indent=2, ensure_ascii=False)
-    parts["LICENCE.txt"] = f"Made with {stored.info['model']}. Licence of the model: {stored.info['licence']}.\n"
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, content in parts.items():
-            archive.writestr(zipfile.ZipInfo(path), content, zipfile.ZIP_DEFLATED)  # dated 1980: same parts, same bytes
-    return file.getvalue()
 
 
 def _draw(stored: Stored, name: str) -> bytes:

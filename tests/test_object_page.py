@@ -9,11 +9,14 @@ from html.parser import HTMLParser
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
+import trimesh
 from fakes import FakePipeline, finished
 from PIL import Image
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from cube3d.downloads import DOWNLOADS
+from cube3d.export import PRINTED
 from cube3d.page import routes, share, strings
 from cube3d.records import Request
 from cube3d.store import Store
@@ -112,11 +115,12 @@ def test_a_prompt_is_text_wherever_it_stands(site, store):
 
 def test_the_page_offers_every_file_the_recipe_and_another_like_it(site, stored):
     page = Page(site.get(f"/s/{stored.id}").text)
-    for format in routes.MEDIA_TYPES:
-        assert f"../results/{stored.id}/{format}" in page.links
-        answer = site.get(f"/results/{stored.id}/{format}")
-        assert answer.headers["content-type"] == routes.MEDIA_TYPES[format]
-        assert f'filename="a-red-mushroom.{format}"' in answer.headers["content-disposition"]
+    assert list(routes.MEDIA_TYPES) == list(DOWNLOADS)
+    for download, end in DOWNLOADS.items():
+        assert f"../results/{stored.id}/{download}" in page.links
+        answer = site.get(f"/results/{stored.id}/{download}")
+        assert answer.headers["content-type"] == routes.MEDIA_TYPES[download]
+        assert f'filename="a-red-mushroom{end}"' in answer.headers["content-disposition"]
     assert zipfile.ZipFile(io.BytesIO(site.get(f"/results/{stored.id}/zip").content)).testzip() is None
     recipes = [dict(parse_qsl(urlsplit(link).query)) for link in page.links if link.startswith("../?")]
     assert [recipe.get("seed") for recipe in recipes] == [None, "7"]
@@ -124,8 +128,33 @@ def test_the_page_offers_every_file_the_recipe_and_another_like_it(site, stored)
     assert MODEL.licence in page.text
 
 
+@pytest.mark.parametrize("format", PRINTED)
+def test_a_printer_gets_the_size_that_it_asks_for(site, stored, format):
+    answer = site.get(f"/results/{stored.id}/{format}?mm=60")
+    assert answer.headers["content-type"] == routes.MEDIA_TYPES[format]
+    assert f'filename="a-red-mushroom-60mm.{format}"' in answer.headers["content-disposition"]
+    seen = trimesh.load(io.BytesIO(answer.content), file_type=format, force="mesh")
+    assert seen.extents.max() == pytest.approx(60)
+    for wrong in "0", "2001", "-1", "nan", "inf", "", "big", "6" * 400:
+        answer = site.get(f"/results/{stored.id}/{format}", params={"mm": wrong})
+        assert answer.status_code == 400
+        assert "must" in answer.text and len(answer.text) < 200
+    assert site.get(f"/results/unknown-result/{format}?mm=60").status_code == 404
+
+
+def test_a_size_means_nothing_to_other_files(site, stored):
+    assert site.get(f"/results/{stored.id}/glb?mm=60").content == stored.glb.read_bytes()
+
+
+def test_an_iphone_is_offered_the_file_that_it_can_show(site, stored):
+    (viewer,) = [tag for name, tag in Page(site.get(f"/s/{stored.id}").text).tags if name == "model-viewer"]
+    answer = site.get(viewer["ios-src"].removeprefix(".."))
+    assert answer.headers["content-type"] == "model/vnd.usdz+zip"
+
+
 def test_an_object_is_private(site, stored):
-    for path in f"/s/{stored.id}", f"/s/{stored.id}/card.png", f"/results/{stored.id}/glb":
+    paths = f"/results/{stored.id}/glb", f"/results/{stored.id}/stl?mm=60"
+    for path in f"/s/{stored.id}", f"/s/{stored.id}/card.png", *paths:
         headers = site.get(path).headers
         assert headers["x-robots-tag"] == "noindex"
         assert headers["referrer-policy"] == "no-referrer"

@@ -15,8 +15,9 @@ import trimesh
 from fakes import FakePipeline, finished
 from PIL import Image
 
-from cube3d.errors import SaveError
-from cube3d.export import FORMATS
+from cube3d.downloads import DOWNLOADS
+from cube3d.errors import RequestError, SaveError
+from cube3d.export import FORMATS, PRINTED
 from cube3d.records import Request
 from cube3d.store import PICTURES, Store
 from cube3d.version import VERSION
@@ -45,12 +46,28 @@ def test_other_formats_are_written_when_first_asked_for(tmp_path):
     store = Store(tmp_path)
     stored = store.save(result())
     assert files(stored.folder) == {"result.json", "a-red-mushroom.glb"}
-    for format in FORMATS:
-        path = store.file(stored.id, format)
-        assert path.name == f"a-red-mushroom.{format}"
-        assert len(trimesh.load(path, force="mesh").faces) == stored.info["faces"]
+    for download, end in DOWNLOADS.items():
+        path = store.file(stored.id, download)
+        assert path.name == f"a-red-mushroom{end}"
+        if path.suffix not in (".zip", ".usdz"):
+            assert len(trimesh.load(path, force="mesh").faces) == stored.info["faces"]
         written = path.stat().st_mtime_ns
-        assert store.file(stored.id, format).stat().st_mtime_ns == written
+        assert store.file(stored.id, download).stat().st_mtime_ns == written
+
+
+def test_a_print_of_another_size_is_made_and_not_kept(tmp_path):
+    store = Store(tmp_path)
+    stored = store.save(result())
+    for format in PRINTED:
+        name, data = store.printed(stored.id, format, 62.5)
+        assert name == f"a-red-mushroom-62.5mm.{format}"
+        seen = trimesh.load(io.BytesIO(data), file_type=format, force="mesh")
+        assert seen.extents.max() == pytest.approx(62.5)
+    with pytest.raises(RequestError, match="2,000 mm"):
+        store.printed(stored.id, "stl", 2001)
+    assert store.printed(stored.id, "glb", 60) is None
+    assert store.printed("unknown-result", "stl", 60) is None
+    assert files(stored.folder) == {"result.json", "a-red-mushroom.glb"}
 
 
 @pytest.mark.parametrize(
@@ -185,7 +202,7 @@ def test_an_archive_holds_every_format_the_recipe_and_the_licence(tmp_path):
     assert path.name == "a-red-mushroom.zip"
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
-        names = {f"a-red-mushroom.{format}" for format in FORMATS}
+        names = {f"a-red-mushroom.{format}" for format in FORMATS} | {"a-red-mushroom-small.glb"}
         assert set(archive.namelist()) == names | {"recipe.json", "LICENCE.txt"}
         assert archive.read("a-red-mushroom.glb") == stored.glb.read_bytes()
         assert archive.read("a-red-mushroom.stl") == store.file(stored.id, "stl").read_bytes()

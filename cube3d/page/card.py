@@ -5,14 +5,18 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from ..export import FORMATS
+from ..downloads import DOWNLOADS, GLB, LODS, SMALL
+from ..export import PRINT_SIZE, PRINTED
+from ..records import PRINT_SIZES
 from ..scene import parse
-from ..store import ARCHIVE, Stored
+from ..store import Stored
 from . import share
 from .strings import Say
+from .translation import translate
 from .views import notices
 
 STUD = 0.28  # metres
+LABELS = {SMALL: "file.small", LODS: "file.lods"}  # others go by their endings
 STAGES = ("text", "tokens", "latents", "field", "surface", "mesh", "export")
 
 
@@ -24,13 +28,14 @@ def card(stored: Stored, say: Say, made: str = "") -> str:
     info = stored.info
     x, y, z = metres(info)
     rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts(info, say))
+    notes = [translate(notice, say.language) for notice in info["notices"]]
     summary = say("summary", prompt=info["prompt"], faces=info["faces"], x=x, y=y, z=z)
     return (
         f'<article class="card" data-id="{stored.id}" data-made="{escape(made)}"><h2>{escape(info["prompt"])}</h2>'
         f'<p class="spoken" id="summary">{escape(summary)}</p>'
-        f"{_downloads(stored, say)}"
+        f"{downloads(stored, say)}"
         f'<p class="licence">{escape(say("licence.of", licence=info["licence"]))}</p>'
-        f"{_actions(stored, say)}<dl>{rows}</dl>{_timings(info['timings'], say)}{notices(info['notices'])}</article>"
+        f"{_actions(stored, say)}<dl>{rows}</dl>{_timings(info['timings'], say)}{notices(notes)}</article>"
     )
 
 
@@ -57,15 +62,23 @@ def facts(info: dict[str, Any], say: Say) -> list[tuple[str, str]]:
     ]
 
 
-def _downloads(stored: Stored, say: Say) -> str:
+def downloads(stored: Stored, say: Say, base: str = "") -> str:
+    """Links to all files, and the size of a print; `base` leads from the page to the main page."""
     links = []
-    for format in (*FORMATS, ARCHIVE):
-        bytes = f"<small>{size(stored.info['bytes'], say)}</small>" if format == "glb" else ""
+    for download in DOWNLOADS:
+        label = say(LABELS[download]) if download in LABELS else download.upper()
+        bytes = f" <small>{size(stored.info['bytes'], say)}</small>" if download == GLB else ""
         links.append(
-            f'<a href="{share.link(stored.id, format)}" download="{escape(stored.name)}.{format}" '
-            f'title="{say(f"download.{format}")}">{format.upper()}{bytes}</a>'
+            f'<a class="button" href="{base}{share.link(stored.id, download)}" '
+            f'download="{escape(stored.path(download).name)}" title="{say(f"download.{download}")}"'
+            f"{' data-sized' * (download in PRINTED)}>{label}{bytes}</a>"
         )
-    return f'<nav aria-label="{say("downloads")}">{"".join(links)}</nav>'
+    low, high = PRINT_SIZES
+    field = f'<input type="number" min="{low:g}" max="{high:g}" value="{PRINT_SIZE:g}" step="any" required data-print>'
+    return (
+        f'<nav aria-label="{say("downloads")}">{"".join(links)}</nav>'
+        f'<label class="print">{say("print.size")} {field} mm</label>'
+    )
 
 
 def _actions(stored: Stored, say: Say) -> str:

@@ -14,7 +14,6 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from ..export import FORMATS
 from ..records import MAX_PROMPT
 from ..store import Stored
 from ..version import VERSION
@@ -38,8 +37,7 @@ def object_page(stored: Stored, home: str, say: Say, embed: bool = False) -> str
         about=say("page.about", faces=info["faces"], model=info["model"], seed=info["seed"]),
         summary=say("summary", prompt=info["prompt"], faces=info["faces"], x=x, y=y, z=z),
         facts=card.facts(info, say),
-        bytes=card.size(info["bytes"], say),
-        formats=FORMATS,
+        downloads=card.downloads(stored, say, base="../"),
         address=address,
         picture=home + share.picture_link(stored.id, "card"),
         snippet=_snippet(f"{home}s/{stored.id}?embed&{share.stored_query(stored)}", info["prompt"]),

@@ -28,6 +28,12 @@ document.addEventListener("click", (event) => {
   }
 });
 
+// A print gets the size in the field beside its links; a size out of bounds changes nothing.
+document.addEventListener("input", ({ target }) => {
+  if (!target.matches("[data-print]") || !target.checkValidity()) return;
+  for (const link of target.closest(".card").querySelectorAll("[data-sized]")) link.search = `?mm=${target.value}`;
+});
+
 // Seconds go on between the server's messages, which a long stage does not send.
 setInterval(() => {
   for (const clock of document.querySelectorAll(".elapsed")) {

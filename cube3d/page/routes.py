@@ -1,6 +1,6 @@
 """Addresses beside the main page -> what they answer. Knows the store and HTTP; no components.
 
-    /results/<id>/<format>      a stored object as a file, made when first asked for
+    /results/<id>/<download>    a stored object as a file, made when first asked for; for a printer, ?mm=60 is its size
     /s/<id>                     its own page; with ?embed the viewer alone
     /s/<id>/<picture>.png       its pictures
     /s/<id>/delete              takes {"key": ...} by POST
@@ -22,9 +22,11 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ..errors import SaveError
+from ..downloads import ARCHIVE, LODS, SMALL
+from ..errors import RequestError, SaveError
+from ..export import PRINTED
 from ..records import ModelInfo
-from ..store import ARCHIVE, Store
+from ..store import Store
 from ..version import VERSION
 from . import strings
 from .object_page import gone_page, object_page
@@ -33,9 +35,12 @@ from .share import link
 HERE = Path(__file__).parent
 MEDIA_TYPES = {
     "glb": "model/gltf-binary",
+    SMALL: "model/gltf-binary",
+    LODS: "application/zip",
+    "usdz": "model/vnd.usdz+zip",
     "obj": "model/obj",
-    "stl": "model/stl",
     "ply": "application/octet-stream",  # none is registered
+    "stl": "model/stl",
     "3mf": "model/3mf",
     ARCHIVE: "application/zip",
 }
@@ -68,14 +73,27 @@ def routes(store: Store, pipeline: Served) -> list[BaseRoute]:
     """The routes over one store; `pipeline` is the one that serves the main page."""
 
     def download(request: Request) -> Response:
-        format = request.path_params["format"]
+        id, download = request.path_params["id"], request.path_params["download"]
+        if download in PRINTED and "mm" in request.query_params:
+            return printed(id, download, request)
         try:
-            path = store.file(request.path_params["id"], format)
+            path = store.file(id, download)
         except SaveError as error:
             return PlainTextResponse(str(error), status_code=507)
         if path is None:
             return PlainTextResponse(_say(request)("gone"), status_code=404)
-        return FileResponse(path, headers=PRIVATE, media_type=MEDIA_TYPES[format], filename=path.name)
+        return FileResponse(path, headers=PRIVATE, media_type=MEDIA_TYPES[download], filename=path.name)
+
+    def printed(id: str, format: str, request: Request) -> Response:
+        try:
+            made = store.printed(id, format, _millimetres(request.query_params["mm"]))
+        except RequestError as error:
+            return PlainTextResponse(str(error), status_code=400)
+        if made is None:
+            return PlainTextResponse(_say(request)("gone"), status_code=404)
+        name, content = made
+        headers = {**PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(content, headers=headers, media_type=MEDIA_TYPES[format])
 
     def picture(request: Request) -> Response:
         try:
@@ -112,7 +130,7 @@ def routes(store: Store, pipeline: Served) -> list[BaseRoute]:
         return JSONResponse({"status": "ok", "model": pipeline.info.name, "version": VERSION})
 
     return [
-        Route("/" + link("{id}", "{format}"), download),
+        Route("/" + link("{id}", "{download}"), download),
         Route("/s/{id}", show),
         Route("/s/{id}/{name}.png", picture),
         Route("/s/{id}/delete", delete, methods=["POST"]),
@@ -134,6 +152,13 @@ def home(request: Request) -> str:
 def _first(request: Request, header: str) -> str:
     """What the outermost of several proxies wrote."""
     return request.headers.get(header, "").split(",")[0].strip()
+
+
+def _millimetres(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise RequestError("size", f"mm must be a number such as 60, not {text[:20]!r}.") from error
 
 
 def _say(request: Request) -> strings.Say:

@@ -39,9 +39,9 @@ Fields = dict[str, Any]
 MadeWith = tuple[Any, Any, Any]  # name of the model, digest of its weights, version of cube3d; as someone claims
 
 
-def link(id: str, format: str) -> str:
-    """Where a result is served in `format`, relative to the main page."""
-    return f"results/{id}/{format}"
+def link(id: str, download: str) -> str:
+    """Where a result is served as one of DOWNLOADS, relative to the main page."""
+    return f"results/{id}/{download}"
 
 
 def picture_link(id: str, name: str) -> str:

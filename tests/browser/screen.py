@@ -1,6 +1,7 @@
 """What the tests do on the page and read off the screen."""
 
 import io
+import re
 import time
 
 import numpy as np
@@ -10,6 +11,7 @@ from playwright.sync_api import Page, expect
 from cube3d.page import strings
 
 say = strings.say()
+GLB = re.compile("^GLB")  # the link to the plain file, beside that to the small one
 expect.set_options(timeout=15_000)  # two slow cores may be busy with something else
 
 

@@ -1,13 +1,16 @@
 """The page as a visitor meets it, in headless chromium over a fake pipeline."""
 
 import re
+import zipfile
 
 import pytest
 import trimesh
 from playwright.sync_api import expect
 from screen import coloured, finish, generate, overflow, running, say, wait_until, wait_until_drawn
 
+from cube3d.downloads import DOWNLOADS
 from cube3d.page import strings
+from cube3d.quantization import small_glb
 
 
 def test_the_page_opens_ready_to_use(visit):
@@ -160,16 +163,60 @@ def test_advanced_settings_reach_the_request(visit, pipeline):
     assert (request.top_p, request.box, request.faces, request.guidance) == (None, (1, 2.5, 1), None, 4.5)
 
 
-def test_every_format_downloads_under_a_readable_name(visit):
+def test_everything_downloads_under_a_readable_name(visit):
     page = visit()
     generate(page, "A Red Mushroom!")
     finish(page)
-    for format in ("GLB", "OBJ", "STL", "PLY", "3MF"):
+    names = []
+    links = page.locator("#card nav a")
+    for index in range(links.count()):
+        with page.expect_download() as waiting:
+            links.nth(index).click()
+        names.append(waiting.value.suggested_filename)
+        format = names[-1].rpartition(".")[2]
+        if format in ("glb", "obj", "ply", "stl", "3mf"):
+            assert len(trimesh.load(waiting.value.path(), file_type=format, force="mesh").faces) == 1376
+        else:
+            assert zipfile.ZipFile(waiting.value.path()).testzip() is None
+    assert names == [f"a-red-mushroom{end}" for end in DOWNLOADS.values()]
+
+
+def test_a_print_has_the_size_in_the_field(visit):
+    page = visit()
+    generate(page)
+    finish(page)
+    page.get_by_label(say("print.size")).fill("60")
+    for format in "STL", "3MF":
         with page.expect_download() as waiting:
             page.get_by_role("link", name=format).click()
-        assert waiting.value.suggested_filename == f"a-red-mushroom.{format.lower()}"
-        mesh = trimesh.load(waiting.value.path(), file_type=format.lower(), force="mesh")
-        assert len(mesh.faces) == 1376
+        assert waiting.value.suggested_filename == f"a-red-mushroom-60mm.{format.lower()}"
+        seen = trimesh.load(waiting.value.path(), file_type=format.lower(), force="mesh")
+        assert seen.extents.max() == pytest.approx(60)
+
+
+def test_babylon_draws_the_small_file_as_it_draws_the_plain_one(visit):
+    page = visit()
+    generate(page)
+    finish(page)
+    wait_until_drawn(page)
+    page.wait_for_timeout(1000)  # until the camera stands still
+    plain = coloured(page)
+    fetched = []
+    page.route("**/*.glb", lambda route: fetched.append(_fulfill_small(route)))
+    generate(page)
+    wait_until(lambda: page.wait_for_timeout(100) or fetched)
+    finish(page)
+    wait_until_drawn(page)
+    page.wait_for_timeout(1000)
+    assert coloured(page) == pytest.approx(plain, rel=0.05)
+    assert b"KHR_mesh_quantization" in fetched[0]
+
+
+def _fulfill_small(route) -> bytes:
+    """Answers with the small form of the file that was asked for."""
+    glb = small_glb(route.fetch().body(), "a-red-mushroom")
+    route.fulfill(body=glb, content_type="model/gltf-binary")
+    return glb
 
 
 def test_the_mesh_is_fetched_once_and_stays_while_the_next_one_runs(visit, pipeline):

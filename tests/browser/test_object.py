@@ -6,12 +6,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
+import trimesh
 from fakes import FakePipeline, finished
 from PIL import Image
 from playwright.sync_api import Page, expect
-from screen import overflow
+from screen import GLB, overflow
 
 from cube3d.page import layout, share, strings
+from cube3d.quantization import small_glb
 from cube3d.records import Request
 from cube3d.store import Store
 
@@ -120,9 +122,34 @@ def test_without_webgl_or_without_scripts_there_is_a_picture(visit, stored):
 def test_the_download_is_the_file(visit, stored):
     page = visit(f"s/{stored.id}", script=FLAT)
     with page.expect_download() as download:
-        page.get_by_role("link", name="GLB").click()
+        page.get_by_role("link", name=GLB).click()
     assert download.value.suggested_filename == "a-red-mushroom.glb"
     assert download.value.path().read_bytes() == stored.glb.read_bytes()
+
+
+def test_three_js_draws_the_small_file_as_it_draws_the_plain_one(visit, stored):
+    small = small_glb(stored.glb.read_bytes(), stored.name)
+    plain = visit(f"s/{stored.id}")
+    page = visit("health")
+    page.route("**/results/*/glb", lambda route: route.fulfill(body=small, content_type="model/gltf-binary"))
+    page.goto(page.url.replace("health", f"s/{stored.id}"))
+    shares = []
+    for each in plain, page:
+        wait_until_drawn(each)
+        shares.append(coloured(each))
+    assert shares[1] == pytest.approx(shares[0], rel=0.05)
+    assert shares[1] > 0.05
+
+
+def test_a_print_has_the_size_in_the_field(visit, stored):
+    page = visit(f"s/{stored.id}", script=FLAT)
+    field = page.get_by_label(SAY("print.size"))
+    for text in "60", "9999", "":
+        field.fill(text)  # the last two are no size, and change nothing
+        with page.expect_download() as download:
+            page.get_by_role("link", name="STL").click()
+        assert download.value.suggested_filename == "a-red-mushroom-60mm.stl"
+        assert trimesh.load(download.value.path(), file_type="stl").extents.max() == pytest.approx(60)
 
 
 @pytest.mark.parametrize("scheme, dark", [("light", False), ("dark", True)])

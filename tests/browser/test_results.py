@@ -6,7 +6,7 @@ import pytest
 import trimesh
 from playwright.sync_api import expect
 from pygltflib import GLTF2
-from screen import finish, generate, say, wait_until, wait_until_drawn
+from screen import GLB, finish, generate, say, wait_until, wait_until_drawn
 
 SCENE = "a wooden table\na cup on the table\na lamp next to the table"
 
@@ -59,7 +59,7 @@ def test_the_viewer_shows_the_very_file_that_is_offered(visit):
     made(page)
     wait_until_drawn(page)
     with page.expect_download() as download:
-        page.get_by_role("link", name="GLB").click()
+        page.get_by_role("link", name=GLB).click()
     assert download.value.path().read_bytes() == shown[0].body()
 
 
@@ -126,7 +126,7 @@ def test_a_glb_made_here_restores_prompt_seed_and_settings(visit, pipeline, tmp_
     page = visit()
     made(page, "a blue boat")
     with page.expect_download() as download:
-        page.get_by_role("link", name="GLB").click()
+        page.get_by_role("link", name=GLB).click()
     path = tmp_path / "boat.glb"
     download.value.save_as(path)
     page.reload()
@@ -193,7 +193,7 @@ def test_several_lines_make_a_scene(visit, pipeline):
     assert [request.prompt for request in pipeline.requests] == ["a wooden table", "a cup", "a lamp"]
     wait_until_drawn(page)
     with page.expect_download() as download:
-        page.get_by_role("link", name="GLB").click()
+        page.get_by_role("link", name=GLB).click()
     nodes = {node.name for node in GLTF2().load_binary(download.value.path()).nodes}
     assert {"wooden-table", "cup", "lamp", "ground"} <= nodes
 

@@ -29,6 +29,14 @@ for (const button of document.querySelectorAll("[data-copy]")) {
   });
 }
 
+// A print gets the size in the field beside its links; a size out of bounds changes nothing.
+for (const field of document.querySelectorAll("[data-print]")) {
+  field.addEventListener("input", () => {
+    if (!field.checkValidity()) return;
+    for (const link of document.querySelectorAll("[data-sized]")) link.search = `?mm=${field.value}`;
+  });
+}
+
 // The main page put the key here when it made the object.
 const object = document.querySelector("#object");
 const place = object && `cube3d.key.${object.dataset.id}`;
