@@ -17,6 +17,7 @@ from typing import Any
 from .export import FORMATS, export, read_glb, read_recipe
 from .lod import lod_names, lods
 from .quantization import small_glb
+from .records import checked_print_size
 
 GLB, SMALL, LODS, ARCHIVE = "glb", "small", "lods", "zip"
 DOWNLOADS = {  # how the name of each ends, in the order of a page: for engines, phones, tools, printers
@@ -51,6 +52,7 @@ def make_print(format: str, glb: bytes, name: str, size: float) -> tuple[str, by
 
     Raises RequestError for a size that no printer has.
     """
+    size = checked_print_size(size)
     return f"{name}-{size:g}mm.{format}", export(read_glb(glb), format, name, read_recipe(glb) or {}, size)
 
 

@@ -13,6 +13,7 @@ Whoever knows an id may see the object: ids are random, and search engines are a
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +32,7 @@ from ..version import VERSION
 from . import strings
 from .object_page import gone_page, object_page
 from .share import link
+from .translation import translate
 
 HERE = Path(__file__).parent
 MEDIA_TYPES = {
@@ -79,16 +81,19 @@ def routes(store: Store, pipeline: Served) -> list[BaseRoute]:
         try:
             path = store.file(id, download)
         except SaveError as error:
-            return PlainTextResponse(str(error), status_code=507)
+            return PlainTextResponse(translate(str(error), _say(request).language), status_code=507)
         if path is None:
             return PlainTextResponse(_say(request)("gone"), status_code=404)
         return FileResponse(path, headers=PRIVATE, media_type=MEDIA_TYPES[download], filename=path.name)
 
     def printed(id: str, format: str, request: Request) -> Response:
+        size: float | str = request.query_params["mm"]
+        with suppress(ValueError):  # what is no number is refused with all other sizes that are none
+            size = float(size)
         try:
-            made = store.printed(id, format, _millimetres(request.query_params["mm"]))
+            made = store.printed(id, format, size)
         except RequestError as error:
-            return PlainTextResponse(str(error), status_code=400)
+            return PlainTextResponse(translate(str(error), _say(request).language), status_code=400)
         if made is None:
             return PlainTextResponse(_say(request)("gone"), status_code=404)
         name, content = made
@@ -99,7 +104,7 @@ def routes(store: Store, pipeline: Served) -> list[BaseRoute]:
         try:
             path = store.picture(request.path_params["id"], request.path_params["name"])
         except SaveError as error:
-            return PlainTextResponse(str(error), status_code=507)
+            return PlainTextResponse(translate(str(error), _say(request).language), status_code=507)
         if path is None:
             return PlainTextResponse(_say(request)("gone"), status_code=404)
         return FileResponse(path, headers=PRIVATE, media_type="image/png")
@@ -152,13 +157,6 @@ def home(request: Request) -> str:
 def _first(request: Request, header: str) -> str:
     """What the outermost of several proxies wrote."""
     return request.headers.get(header, "").split(",")[0].strip()
-
-
-def _millimetres(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError as error:
-        raise RequestError("size", f"mm must be a number such as 60, not {text[:20]!r}.") from error
 
 
 def _say(request: Request) -> strings.Say:
