@@ -57,13 +57,14 @@ def _parser() -> Parser:
 
     command = _command(commands, "generate", generate, "a prompt -> an object")
     command.add_argument("prompt")
-    command.add_argument("-o", "--out", type=Path, required=True, help=".glb, .obj, .stl, .ply or .3mf")
+    command.add_argument("-o", "--out", type=Path, required=True, help=".glb, .obj, .stl, .ply, .3mf or .usdz")
     command.add_argument("--negative-prompt", default="", help="what to steer away from")
     command.add_argument("--seed", type=int, help="0 to 4294967295; drawn and reported if left out")
     command.add_argument("--guidance", type=float, default=3.0)
     command.add_argument("--top-p", type=_top_p, default=0.9, help="above 0 to 1, or 'greedy'")
     command.add_argument("--box", type=float, nargs=3, metavar=("X", "Y", "Z"), help="proportions")
     _add_mesh_options(command)
+    _add_file_options(command)
     _add_model_options(command)
 
     command = _command(commands, "tokenize", tokenize, "a mesh file -> token ids")
@@ -74,8 +75,9 @@ def _parser() -> Parser:
 
     command = _command(commands, "reconstruct", reconstruct, "a mesh file or token ids -> an object")
     command.add_argument("source", type=Path, help="a mesh, or the JSON file of `tokenize`")
-    command.add_argument("-o", "--out", type=Path, required=True, help=".glb, .obj, .stl, .ply or .3mf")
+    command.add_argument("-o", "--out", type=Path, required=True, help=".glb, .obj, .stl, .ply, .3mf or .usdz")
     _add_mesh_options(command)
+    _add_file_options(command)
     _add_model_options(command)
 
     command = _command(commands, "bench", bench, "time the stages on this machine")
@@ -100,6 +102,14 @@ def _command(commands, name: str, run: Callable[[argparse.Namespace], None], sum
 def _add_mesh_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--resolution", type=int, default=128, help="cells a side, a multiple of 16")
     command.add_argument("--faces", type=_faces, default=10_000, help="triangle budget, or 'all'")
+
+
+def _add_file_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--small", action="store_true", help="a GLB of half the bytes (KHR_mesh_quantization)")
+    command.add_argument(
+        "--lods", action="store_true", help="beside the GLB, 100%%, 25%% and 5%% of it as -lod0, -lod1 and -lod2.glb"
+    )
+    command.add_argument("--size", type=float, metavar="MM", help="longest side of a .stl or .3mf (default: 100)")
 
 
 def _add_model_options(command: argparse.ArgumentParser) -> None:
@@ -131,11 +141,11 @@ def generate(options: argparse.Namespace) -> None:
         options.resolution,
         options.faces,
     )
-    _check_target(options.out, _formats())
+    _check_files(options)
     with closing(_load(options)) as pipeline:
         for notice in pipeline.notices(request.prompt):
             print(f"cube3d: {notice}", file=sys.stderr)
-        _deliver(_watch(pipeline.stream(request), pipeline.steps), options.out)
+        _deliver(_watch(pipeline.stream(request), pipeline.steps), options)
 
 
 def tokenize(options: argparse.Namespace) -> None:
@@ -149,11 +159,11 @@ def reconstruct(options: argparse.Namespace) -> None:
     from .records import Request
 
     request = Request(options.source.stem, seed=0, resolution=options.resolution, faces=options.faces)
-    _check_target(options.out, _formats())
+    _check_files(options)
     with closing(_load(options)) as pipeline:
         is_ids = options.source.suffix.lower() == ".json"
         ids = _read_ids(options.source) if is_ids else pipeline.tokenize(options.source)
-        _deliver(pipeline.reconstruct(ids, request), options.out)
+        _deliver(pipeline.reconstruct(ids, request), options)
 
 
 def bench(options: argparse.Namespace) -> None:
@@ -177,15 +187,27 @@ def train(options: argparse.Namespace) -> None:
 # Files and progress
 
 
-def _formats() -> tuple[str, ...]:
-    from .export import FORMATS
+def _check_files(options: argparse.Namespace) -> None:
+    from .export import FORMATS, PRINTED
+    from .records import checked_print_size
 
-    return tuple(FORMATS)
+    _check_target(options.out, FORMATS)
+    format = _format(options.out)
+    if (options.small or options.lods) and format != "glb":
+        raise RequestError("out", f"--small and --lods make GLBs; let {options.out} end in .glb.")
+    if options.size is not None:
+        if format not in PRINTED:
+            raise RequestError("size", f"--size is for .stl and .3mf; leave it out for {options.out}.")
+        checked_print_size(options.size)
+
+
+def _format(path: Path) -> str:
+    return path.suffix.lower().lstrip(".")
 
 
 def _check_target(path: Path, formats: tuple[str, ...]) -> None:
     """Fail before the work, not after it."""
-    if path.suffix.lower().lstrip(".") not in formats:
+    if _format(path) not in formats:
         raise RequestError("out", f"{path} must end in {' or '.join('.' + name for name in formats)}.")
     try:
         there, taken = path.absolute().parent.is_dir(), path.is_dir()
@@ -221,17 +243,34 @@ def _watch(events: Iterator, total: int):
     return result
 
 
-def _deliver(result, path: Path) -> None:
-    from .export import export, slug
+def _deliver(result, options: argparse.Namespace) -> None:
+    from .export import export, read_glb, slug
     from .pipeline import recipe
 
-    format = path.suffix.lower().lstrip(".")
-    extras = recipe(result.request, result.model, result.tokens[: result.kept].tolist())
-    data = result.glb if format == "glb" else export(result.mesh, format, slug(result.request.prompt), extras)
-    _write(path, data)
+    path, format, name = options.out, _format(options.out), slug(result.request.prompt)
+    if format == "glb":
+        files = _glbs(result.glb, name, options)
+    else:
+        extras = recipe(result.request, result.model, result.tokens[: result.kept].tolist())
+        files = {path: export(result.mesh, format, name, extras, options.size)}
+    for target, data in files.items():
+        _write(target, data)
     report, seconds = result.report, result.timings.total
     closed = "closed" if report.watertight else "open"
     _say(f"{path}: {report.faces:,} triangles, {closed}, seed {result.request.seed}, {seconds:.1f} s")
+    for target, level in list(files.items())[1:]:
+        _say(f"{target}: {len(read_glb(level).faces):,} triangles")
+
+
+def _glbs(glb: bytes, name: str, options: argparse.Namespace) -> dict[Path, bytes]:
+    from .lod import lod_names, lods
+    from .quantization import small_glb
+
+    files = {options.out: glb}
+    if options.lods:
+        names = lod_names(options.out.stem)
+        files |= {options.out.with_name(file): level for file, level in zip(names, lods(glb, name), strict=True)}
+    return {path: small_glb(data, name) for path, data in files.items()} if options.small else files
 
 
 def _say(line: str) -> None:

@@ -7,7 +7,6 @@ extension MSFT_lod, is known to few importers; the others would show the first l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +15,7 @@ from scipy.spatial import KDTree
 
 from .glb import read_parts, read_recipe, write_glb
 from .mesh import tidy, vertex_normals
-from .records import Mesh, ScenePart
+from .records import Mesh
 
 SHARES = (1.0, 0.25, 0.05)  # of the triangles
 FEWEST = 100  # triangles that a part keeps, if it has them
@@ -41,30 +40,33 @@ def lods(glb: bytes, name: str) -> list[bytes]:
     Raises MeshError for any other file.
     """
     parts, recipe = read_parts(glb), read_recipe(glb) or {}
-    return [write_glb(_level(parts, level, share), name, recipe) for level, share in enumerate(SHARES)]
+    whole = {id(part.mesh): part.mesh for part in parts}
+    files, meshes = [], whole
+    for level, share in enumerate(SHARES):
+        goals = {key: max(FEWEST, round(share * len(mesh.faces))) for key, mesh in whole.items()}
+        meshes = {key: simplified(mesh, goals[key], meshes[key]) for key, mesh in whole.items()}
+        placed = [replace(part, name=f"{part.name}_LOD{level}", mesh=meshes[id(part.mesh)]) for part in parts]
+        files.append(write_glb(placed, name, recipe))
+    return files
 
 
-def simplified(mesh: Mesh, faces: int) -> Mesh:
+def simplified(mesh: Mesh, faces: int, last: Mesh) -> Mesh:
     """The mesh with about `faces` triangles (see mesh.tidy), coloured as the nearest points of its surface are.
 
-    More of them where less would lose a limb: LOST of the surface is then AWAY from what is left.
+    More of them where less would lose a limb: LOST of the surface is then AWAY from what is left. If that takes as many
+    as `last` has, the level before, it is that.
     """
+    if faces >= len(last.faces):
+        return last
     surface = _surface(mesh)
     diagonal = float(np.linalg.norm(mesh.extent))
-    while faces < len(mesh.faces):
+    while faces < len(last.faces):
         found, _ = tidy(mesh.vertices, mesh.faces, faces)
         distance, _ = KDTree(_surface(found)[:, :3]).query(surface[:, :3], distance_upper_bound=AWAY * diagonal)
         if np.isinf(distance).mean() < LOST:
             return found if mesh.colors is None else replace(found, colors=_colors(surface, found))
         faces = int(MORE * faces)
-    return mesh
-
-
-def _level(parts: Sequence[ScenePart], level: int, share: float) -> list[ScenePart]:
-    meshes = {id(part.mesh): part.mesh for part in parts}
-    for key, mesh in meshes.items():
-        meshes[key] = simplified(mesh, max(FEWEST, round(share * len(mesh.faces))))
-    return [replace(part, name=f"{part.name}_LOD{level}", mesh=meshes[id(part.mesh)]) for part in parts]
+    return last
 
 
 def _surface(mesh: Mesh) -> np.ndarray:

@@ -7,19 +7,43 @@ from pathlib import Path
 
 import pytest
 import trimesh
+import usd
 
 from cube3d.__main__ import main
+from cube3d.export import FORMATS, read_glb, read_recipe
 
 FAST = ["--resolution", "64", "--faces", "2000", "--device", "cpu"]
 
 
 def test_generate_writes_every_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for format in ("glb", "obj", "stl", "ply", "3mf"):
+    for format in FORMATS:
         out = tmp_path / f"chair.{format}"
         assert main(["generate", "a chair", "-o", str(out), "--seed", "7", *FAST]) == 0
-        assert len(trimesh.load(out, force="mesh").faces) > 500
+        seen = usd.load(out.read_bytes()) if format == "usdz" else trimesh.load(out, force="mesh")
+        assert len(seen.faces) > 500
         said = capsys.readouterr().out
         assert str(out) in said and "seed 7" in said
+
+
+def test_generate_writes_a_small_file_and_levels_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, small = tmp_path / "plain.glb", tmp_path / "cup.glb"
+    assert main(["generate", "a cup", "-o", str(plain), "--seed", "7", *FAST]) == 0
+    assert main(["generate", "a cup", "-o", str(small), "--seed", "7", "--small", "--lods", *FAST]) == 0
+    assert small.stat().st_size < 0.6 * plain.stat().st_size
+    levels = [tmp_path / f"cup-lod{level}.glb" for level in range(3)]
+    assert {path.name for path in tmp_path.iterdir()} == {"plain.glb", "cup.glb", *(path.name for path in levels)}
+    faces = [len(read_glb(path.read_bytes()).faces) for path in (plain, small, *levels)]
+    assert faces[0] == faces[1] == faces[2] > 2 * faces[3] >= 2 * faces[4]
+    assert len({json.dumps(read_recipe(path.read_bytes())) for path in (plain, small, *levels)}) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1] == f"{levels[2]}: {faces[4]:,} triangles"
+
+
+def test_generate_prints_in_the_size_that_is_asked_for(tmp_path: Path) -> None:
+    for format in "stl", "3mf":
+        out = tmp_path / f"cup.{format}"
+        assert main(["generate", "a cup", "-o", str(out), "--seed", "7", "--size", "62.5", *FAST]) == 0
+        assert trimesh.load(out, force="mesh").extents.max() == pytest.approx(62.5)
 
 
 def test_tokenize_then_reconstruct(tmp_path: Path) -> None:
@@ -52,6 +76,12 @@ def test_tokenize_then_reconstruct(tmp_path: Path) -> None:
         (["generate", "a", "-o", "x.glb", "--resolution", "2048"], "resolution"),
         (["generate", "a", "-o", "x.glb", "--faces", "1"], "faces"),
         (["generate", "a", "-o", "x.fbx"], ".glb"),
+        (["generate", "a", "-o", "x.obj", "--small"], "end in .glb"),
+        (["generate", "a", "-o", "x.stl", "--lods"], "end in .glb"),
+        (["generate", "a", "-o", "x.glb", "--size", "60"], "--size is for .stl and .3mf"),
+        (["generate", "a", "-o", "x.stl", "--size", "0"], "2,000 mm"),
+        (["generate", "a", "-o", "x.stl", "--size", "nan"], "finite"),
+        (["reconstruct", "missing.json", "-o", "x.usdz", "--size", "5"], "--size is for .stl and .3mf"),
         (["generate", "a", "-o", "no/such/folder/x.glb"], "does not exist"),
         (["generate", "a", "-o", "x.glb", "--model", "nothing-here"], "nothing-here"),
         (["generate", "a", "-o", "x.glb", "--device", "abacus"], "abacus"),

@@ -10,6 +10,7 @@ import trimesh
 from khronos import assert_nothing_to_say
 from shapes import assert_closed, merged, torus, two_parts
 
+from cube3d import lod
 from cube3d.export import export, read_glb, read_recipe, to_scene_glb
 from cube3d.glb import read_parts
 from cube3d.lod import SHARES, lod_names, lods, simplified
@@ -65,7 +66,7 @@ def test_levels_stand_where_the_object_stands(ring):
 
 def test_colours_are_those_of_the_same_place(ring):
     for share in SHARES[1:]:
-        found = simplified(ring, int(share * len(ring.faces)))
+        found = simplified(ring, int(share * len(ring.faces)), ring)
         assert np.abs(found.colors - painted(found.vertices)).max() < 0.06
 
 
@@ -78,29 +79,52 @@ def test_a_thin_wall_keeps_the_colours_of_both_sides():
     mesh, _ = tidy(ball.vertices, ball.faces, None)
     outwards = (mesh.vertices * mesh.normals).sum(1, keepdims=True) > 0
     mesh = replace(mesh, colors=np.where(outwards, (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)).astype(np.float32))
-    found = simplified(mesh, len(mesh.faces) // 20)
+    found = simplified(mesh, len(mesh.faces) // 20, mesh)
     assert np.array_equal(found.colors[:, 0] > 0.5, (found.vertices * found.normals).sum(1) > 0)
     assert 0.3 < (found.colors[:, 0] > 0.5).mean() < 0.7
 
 
-def test_no_limb_is_lost():
-    """150 triangles alone would be the post without the ball beside it."""
-    mesh = made(two_parts, 48, 3000)
-    assert tidy(mesh.vertices, mesh.faces, 150)[0].extent[0] < 0.5 * mesh.extent[0]
-    found = simplified(mesh, 150)
-    assert found.extent == pytest.approx(mesh.extent, abs=0.05)
-    assert 150 < len(found.faces) < 600
+@pytest.fixture
+def limbed(monkeypatch) -> Mesh:
+    """A ball on a stick, whose stick simplification gives up below 1,400 triangles."""
+    ball = trimesh.creation.icosphere(4, 0.5)
+    stick = trimesh.creation.cylinder(0.05, 1.5, sections=200)
+    stick.apply_translation((0, 0, -1.4))
+
+    def careless(vertices, faces, target):
+        if target is None or target >= 1400:
+            return tidy(vertices, faces, target)
+        return tidy(ball.vertices, ball.faces, target)
+
+    both = trimesh.util.concatenate(ball, stick)
+    mesh, _ = tidy(both.vertices, both.faces, None)
+    monkeypatch.setattr(lod, "tidy", careless)
+    return replace(mesh, colors=painted(mesh.vertices).astype(np.float32))
+
+
+def test_no_limb_is_lost(limbed):
+    found = simplified(limbed, 300, limbed)
+    assert found.extent == pytest.approx(limbed.extent, abs=0.03)
+    assert 1300 < len(found.faces) < 1600
+
+
+def test_no_level_is_finer_than_the_one_before(limbed):
+    glb = export(limbed, "glb", "thing", {})
+    counts = [len(read_glb(level).faces) for level in lods(glb, "thing")]
+    assert counts[0] > 3.9 * counts[1]
+    assert counts[1] == counts[2], "more than a quarter would be needed"
 
 
 def test_what_is_small_already_stays_as_it_is(ring):
-    assert simplified(ring, len(ring.faces)) is ring
+    assert simplified(ring, len(ring.faces), ring) is ring
     cube, _ = tidy(trimesh.creation.box().vertices, trimesh.creation.box().faces, None)
     levels = [read_glb(level) for level in lods(export(cube, "glb", "cube", {}), "cube")]
     assert [len(mesh.faces) for mesh in levels] == [12, 12, 12]
 
 
 def test_without_colours_there_are_none(ring):
-    assert simplified(replace(ring, colors=None), 500).colors is None
+    bare = replace(ring, colors=None)
+    assert simplified(bare, 500, bare).colors is None
 
 
 def test_a_scene_keeps_its_parts_and_what_copies_share(ring):
