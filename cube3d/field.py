@@ -1,11 +1,13 @@
 """Latents -> occupancy logits on a cubic grid, coarse to fine around the surface, and colours at points.
 
-Knows nothing of tokens, text or triangles.
+The decoder answers in chunks of points; on CUDA chunks of a fixed size, each a graph. Knows nothing of tokens, text or
+triangles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -13,14 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .config import BOUND
-from .records import Field
-from .shape import ShapeTokenizer
+from .records import RESOLUTIONS, Field
+from .refine import Evaluate, every_point, refine
+from .shape import OccupancyDecoder, ShapeTokenizer
 
-COARSEST = 32  # cells a side, at least, of the level that is evaluated at every point
-STEEP = 1.5  # see `_dips`; on trained fields no sign differed up to 3
 CPU_CHUNK, GPU_CHUNK = 2048, 32768  # points a call: on a CPU, what its caches hold
+CAPTURED = (16384, 2048)  # points of a graph: what fills a GPU's matrix units, and the most that the last ones pad
+ROWS = RESOLUTIONS[1] + 1  # of a table that graphs read, so that one set of graphs serves every resolution
 
-Evaluate = Callable[[Tensor], Tensor]  # (Q, 3) int64 points of the finest grid -> (Q,) float32 logits
+Record = Callable[[Callable[[], None]], Callable[[], None]]  # work on fixed buffers -> what does it again
 
 
 @torch.inference_mode()
@@ -29,12 +32,13 @@ def sample_field(shape: ShapeTokenizer, latents: Tensor, resolution: int) -> Fie
 
     Evaluated near the surface, where it equals `dense_field`; elsewhere interpolated, with the sign of what is near.
     """
-    return Field(refine(grid_logits(shape, latents, resolution), resolution, latents.device).cpu().numpy(), BOUND)
+    evaluate = (captured_logits if latents.is_cuda else grid_logits)(shape, latents, resolution)
+    return Field(refine(evaluate, resolution, latents.device).cpu().numpy(), BOUND)
 
 
 @torch.inference_mode()
 def dense_field(shape: ShapeTokenizer, latents: Tensor, resolution: int) -> Field:
-    """As `sample_field`, with every point of the grid evaluated."""
+    """As `sample_field`, with every point of the grid evaluated, and never in a graph."""
     return Field(every_point(grid_logits(shape, latents, resolution), resolution, latents.device).cpu().numpy(), BOUND)
 
 
@@ -57,16 +61,23 @@ def colours(shape: ShapeTokenizer, latents: Tensor, vertices: np.ndarray) -> np.
 
 def grid_logits(shape: ShapeTokenizer, latents: Tensor, resolution: int) -> Evaluate:
     """The occupancy of these latents as a function of grid points."""
-    decoder = shape.occupancy_decoder
-    tables = axis_tables(shape, resolution)
+    tables, decoder = axis_tables(shape, resolution), shape.occupancy_decoder
     k, v = decoder.attn_out.keys_values(latents)
+    size = _chunk(latents)
+    return lambda points: torch.cat([_logits(decoder, tables, k, v, part) for part in points.split(size)])
 
-    def logits(points: Tensor) -> Tensor:
-        rows = [table.index_select(0, at) for table, at in zip(tables, points.unbind(1), strict=True)]
-        query = decoder.query_in.out_layer(F.silu(rows[0] + rows[1] + rows[2]).to(latents.dtype))
-        return decoder.c_head(decoder.ln_f(decoder.attn_out(query[None], k, v)))[0, :, 0]
 
-    return lambda points: torch.cat([logits(part) for part in points.split(_chunk(latents))]).float()
+def captured_logits(shape: ShapeTokenizer, latents: Tensor, resolution: int) -> Evaluate:
+    """As `grid_logits`, on CUDA and with graphs, which are made once for a tokenizer and live as long as it.
+
+    It answers for these latents until it is called again for others. No call waits for the device.
+    """
+    graphs = _graphs.get(shape)
+    if graphs is None or not graphs.fits(latents):
+        with torch.cuda.device(latents.device):
+            _graphs[shape] = graphs = Replayed(shape.occupancy_decoder, latents, _captured)
+    graphs.load(axis_tables(shape, resolution), latents)
+    return graphs
 
 
 def axis_tables(shape: ShapeTokenizer, resolution: int) -> Tensor:
@@ -87,94 +98,82 @@ def axis_tables(shape: ShapeTokenizer, resolution: int) -> Tensor:
     return torch.stack(tables)
 
 
-def every_point(evaluate: Evaluate, resolution: int, device: torch.device, stride: int = 1) -> Tensor:
-    """Logits (n, n, n) at every stride-th point of each axis, n = resolution / stride + 1."""
-    axis = torch.arange(0, resolution + 1, stride, device=device)
-    return evaluate(torch.cartesian_prod(axis, axis, axis)).view(3 * axis.shape)
+class Replayed:
+    """The occupancy of grid points, in chunks of fixed sizes from fixed buffers, so that the work can be recorded once.
 
-
-def refine(evaluate: Evaluate, resolution: int, device: torch.device) -> Tensor:
-    """Logits (resolution + 1,)^3 with the surface of `every_point`, from a fraction of its points.
-
-    The coarsest level is evaluated everywhere, and each next one halves the spacing. Of its points those are evaluated
-    that seem to lie at the surface or where a thin part may hide; the others are interpolated. Wherever a value comes
-    out with another sign than interpolated, its neighbours are next. So, at the end, all eight corners of every cell
-    that the surface crosses are evaluated, and thin parts are followed from where they meet what was found.
+    decoder, latents (1, N, width): which network, and what kind of latents it will be given
+    record: makes of some work what does it again; on CUDA a graph
+    sizes: points of a chunk, largest first; the last chunk is padded with points that are not read
     """
-    stride = next(s for s in (16, 8, 4, 2, 1) if resolution // s >= COARSEST)
-    values = every_point(evaluate, resolution, device, stride)
-    known = torch.ones_like(values, dtype=torch.bool)
-    while stride > 1:
-        stride //= 2
-        doubtful = 2 * _dips(values).nonzero()
-        values, known = _halve(values), _spread(known)
-        last = len(values) - 1
-        wanted = _at_surface(values > 0)
-        wanted[_around(doubtful, last).unbind(1)] = True
-        queue = (wanted & ~known).nonzero()
-        while len(queue):
-            at = queue.unbind(1)
-            guess, logits = values[at], evaluate(queue * stride)
-            values[at], known[at] = logits, True
-            queue = _around(queue[(logits > 0) != (guess > 0)], last)
-            queue = queue[~known[queue.unbind(1)]]
-    return values
+
+    def __init__(
+        self, decoder: OccupancyDecoder, latents: Tensor, record: Record, sizes: tuple[int, ...] = CAPTURED
+    ) -> None:
+        self.decoder, self.sizes = decoder, sizes
+        width = decoder.ln_f.weight.numel()
+        self._key = _identity(decoder, latents)
+        self._tables = torch.zeros(3, ROWS, width, device=latents.device)
+        self._k, self._v = (t.contiguous() for t in decoder.attn_out.keys_values(latents))
+        self._points = torch.zeros(sizes[0], 3, dtype=torch.long, device=latents.device)
+        self._found = torch.zeros(sizes[0], device=latents.device)
+        self._run = {size: record(lambda size=size: self._answer(size)) for size in sizes}
+
+    def fits(self, latents: Tensor) -> bool:
+        """Whether what was recorded is right for these latents and for the weights as they are stored now."""
+        return self._key == _identity(self.decoder, latents)
+
+    def load(self, tables: Tensor, latents: Tensor) -> None:
+        """Answer for these from now on: tables (3, resolution + 1, width), latents (1, N, width)."""
+        self._tables[:, : tables.shape[1]] = tables
+        k, v = self.decoder.attn_out.keys_values(latents)
+        self._k.copy_(k)
+        self._v.copy_(v)
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """(Q, 3) int64 -> (Q,) float32."""
+        out, start = self._found.new_empty(len(points)), 0
+        while left := len(points) - start:
+            size = next((size for size in self.sizes if size <= left), self.sizes[-1])
+            part = points[start : start + size]
+            self._points[: len(part)] = part
+            self._run[size]()
+            out[start : start + size] = self._found[: len(part)]
+            start += len(part)
+        return out
+
+    def _answer(self, size: int) -> None:
+        self._found[:size] = _logits(self.decoder, self._tables, self._k, self._v, self._points[:size])
+
+
+_graphs: WeakKeyDictionary[ShapeTokenizer, Replayed] = WeakKeyDictionary()
+
+
+def _captured(work: Callable[[], None]) -> Callable[[], None]:
+    """Work on the current CUDA device -> its graph."""
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):  # libraries choose their kernels and have their memory before the capture
+        work()
+    side.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        work()
+    torch.cuda.synchronize()
+    return graph.replay
+
+
+def _identity(decoder: OccupancyDecoder, latents: Tensor) -> tuple[object, ...]:
+    return latents.shape, latents.dtype, latents.device, *(weight.data_ptr() for weight in decoder.parameters())
+
+
+def _logits(decoder: OccupancyDecoder, tables: Tensor, k: Tensor, v: Tensor, points: Tensor) -> Tensor:
+    """tables (3, rows, width), k, v (1, heads, N, d), points (Q, 3) int64 below rows -> (Q,) float32 logits."""
+    rows = points + tables.shape[1] * torch.arange(3, device=points.device)
+    hidden = F.embedding_bag(rows, tables.flatten(0, 1), mode="sum")
+    x = decoder.attn_out(decoder.query_in.out_layer(F.silu(hidden).to(k.dtype))[None], k, v)
+    head = decoder.c_head
+    return F.linear(decoder.ln_f(x), head.weight[:1], head.bias[:1])[0, :, 0].float()
 
 
 def _chunk(latents: Tensor) -> int:
     return CPU_CHUNK if latents.device.type == "cpu" else GPU_CHUNK
-
-
-def _spread(values: Tensor) -> Tensor:
-    """(n + 1,)^3 -> (2n + 1,)^3, zero at the new points."""
-    finer = values.new_zeros([2 * len(values) - 1] * 3)
-    finer[::2, ::2, ::2] = values
-    return finer
-
-
-def _halve(values: Tensor) -> Tensor:
-    """(n + 1,)^3 -> (2n + 1,)^3, interpolated linearly: between values of one sign lies that sign."""
-    finer = _spread(values)
-    for axis, part in enumerate((finer[:, ::2, ::2], finer[:, :, ::2], finer)):
-        lines = part.movedim(axis, 0)
-        lines[1::2] = (lines[:-1:2] + lines[2::2]) / 2
-    return finer
-
-
-def _at_surface(inside: Tensor) -> Tensor:
-    """Points (n + 1,)^3 inside or not -> the corners of every cell that has corners of both kinds."""
-    cells = len(inside) - 1
-    some, every = inside, inside
-    for axis in range(3):
-        some = some.narrow(axis, 0, cells) | some.narrow(axis, 1, cells)
-        every = every.narrow(axis, 0, cells) & every.narrow(axis, 1, cells)
-    corners = some & ~every
-    for axis in range(3):
-        edge = torch.zeros_like(corners.narrow(axis, 0, 1))
-        corners = torch.cat([corners, edge], axis) | torch.cat([edge, corners], axis)
-    return corners
-
-
-def _dips(values: Tensor) -> Tensor:
-    """Points (n,)^3 where the logit comes near zero, without crossing it, along some axis: a part thinner than the
-    spacing may pass between such a point and the next.
-
-    The logit is no further from zero than both neighbours', all of one sign, and falls from one of them so steeply
-    that within two more spacings it would be zero. That takes no notice of the scale of logits or of flat surfaces.
-    """
-    size, inside = values.abs(), values > 0
-    dips = torch.zeros_like(inside)
-    for axis in range(3):
-        s, i, found = (volume.movedim(axis, 0) for volume in (size, inside, dips))
-        least, most = torch.minimum(s[:-2], s[2:]), torch.maximum(s[:-2], s[2:])
-        one_sign = (i[1:-1] == i[:-2]) & (i[1:-1] == i[2:])
-        found[1:-1] |= one_sign & (s[1:-1] <= least) & (STEEP * s[1:-1] <= most)
-    return dips
-
-
-def _around(points: Tensor, last: int) -> Tensor:
-    """(Q, 3) -> (P, 3): those points and their 26 neighbours within 0..last, each once."""
-    step = torch.arange(-1, 2, device=points.device)
-    x, y, z = (points[:, None] + torch.cartesian_prod(step, step, step)).clamp_(0, last).unbind(-1)
-    once = ((x * (last + 1) + y) * (last + 1) + z).unique()
-    return torch.stack(torch.unravel_index(once, [last + 1] * 3), 1)

@@ -24,8 +24,8 @@ class RMSNorm(nn.Module):
 
 
 def layer_norm(x: Tensor, eps: float) -> Tensor:
-    """LayerNorm without parameters, computed in float32, returned in the dtype of `x`."""
-    return F.layer_norm(x.float(), x.shape[-1:], eps=eps).to(x.dtype)
+    """LayerNorm without parameters, in the dtype of `x`; sums are in float32 whatever that is."""
+    return F.layer_norm(x, x.shape[-1:], eps=eps)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

@@ -1,134 +1,18 @@
-"""Coarse to fine against every point, on analytic solids and on a small random tokenizer."""
+"""The field of a small random tokenizer: sampled against dense, tables, chunks, colours."""
 
 import numpy as np
 import pytest
 import torch
-from skimage.measure import marching_cubes
+from fields import SMALL, crossed, same_surface, small_tokenizer
 
 from cube3d import field
 from cube3d.config import BOUND, ShapeConfig
 from cube3d.shape import ShapeTokenizer
 
-CPU = torch.device("cpu")
-SMALL = ShapeConfig(
-    num_encoder_latents=8,
-    embed_dim=4,
-    width=32,
-    num_heads=2,
-    out_dim=4,
-    num_freqs=8,
-    point_feats=6,
-    num_encoder_layers=1,
-    encoder_cross_attention_levels=(0,),
-    num_decoder_layers=1,
-    num_codes=16,
-    occupancy_width=24,
-    occupancy_heads=3,
-)
-
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    """A random tokenizer whose surface passes through the middle of its field, and latents for it."""
-    torch.manual_seed(3)
-    shape, latents = ShapeTokenizer(SMALL).eval(), torch.randn(1, 8, 32)
-    with torch.no_grad():
-        shape.embedder.weight *= 4  # several waves across the cube
-        points = torch.rand(1, 4000, 3) * 2 * BOUND - BOUND
-        shape.occupancy_decoder.c_head.bias[0] -= shape.occupancy(latents, points).median()
-    return shape, latents
-
-
-def box(p, centre, half):
-    d = (p - torch.tensor(centre)).abs() - torch.tensor(half)
-    return d.clamp(min=0).norm(dim=-1) + d.amax(-1).clamp(max=0)
-
-
-def capsule(p, start, end, radius):
-    start, along = torch.tensor(start), torch.tensor(end) - torch.tensor(start)
-    t = ((p - start) @ along / along.dot(along)).clamp(0, 1)
-    return (p - start - t[:, None] * along).norm(dim=-1) - radius
-
-
-def sphere(p, centre=(0.0, 0.0, 0.0), radius=0.8):
-    return (p - torch.tensor(centre)).norm(dim=-1) - radius
-
-
-def chair(p):
-    legs = [box(p, [x, -0.5, z], [0.04, 0.46, 0.04]) for x in (-0.45, 0.45) for z in (-0.45, 0.45)]
-    back = box(p, [0.0, 0.5, -0.46], [0.5, 0.46, 0.04])
-    return torch.stack([*legs, back, box(p, [0.0, 0.0, 0.0], [0.5, 0.05, 0.5])]).amin(0)
-
-
-def hedgehog(p, radius):
-    """A ball with needles, which the coarsest level sees in pieces at best."""
-    needles = [capsule(p, [0.0, 0.0, 0.0], tip, radius) for tip in ([0.91, 0.83, 0.75], [-0.9, 0.31, 0.1])]
-    return torch.stack([sphere(p, radius=0.3), *needles]).amin(0)
-
-
-SOLIDS = {  # signed distances (Q,) at points (Q, 3), given the side of a cell
-    "sphere": lambda p, cell: sphere(p),
-    "two spheres": lambda p, cell: torch.minimum(sphere(p, (0.5, 0.5, 0.0), 0.4), sphere(p, (-0.5, -0.4, 0.1), 0.3)),
-    "hollow ball": lambda p, cell: sphere(p, radius=0.8).abs() - 0.1,
-    "chair": lambda p, cell: chair(p),
-    "hedgehog": lambda p, cell: hedgehog(p, 0.95 * cell),
-    "plate between the planes of the coarsest level": lambda p, cell: box(p, [0.0, 0.033, 0.0], [0.9, 0.018, 0.7]),
-    "ball cut by the border": lambda p, cell: sphere(p, radius=1.2),
-}
-
-
-class Solid:
-    """Logits of a signed distance, saturating as a trained network's do; counts what it is asked."""
-
-    def __init__(self, distance, resolution):
-        self.distance, self.resolution, self.asked = distance, resolution, []
-
-    def __call__(self, points):
-        self.asked.append(points)
-        cell = 2 * BOUND / self.resolution
-        return 8 * torch.tanh(-5 * self.distance(points * cell - BOUND, cell))
-
-
-def crossed(values):
-    """(n, n, n) bool: the cells whose corners differ in sign."""
-    n, inside = len(values) - 1, values > 0
-    corners = [inside[x : x + n, y : y + n, z : z + n] for x in (0, 1) for y in (0, 1) for z in (0, 1)]
-    return np.any(corners, 0) & ~np.all(corners, 0)
-
-
-def same_surface(values, dense):
-    """Signs agree everywhere, and the values at the corners of every crossed cell to 1e-5."""
-    assert ((values > 0) == (dense > 0)).all()
-    cells = np.argwhere(crossed(dense))
-    for corner in np.ndindex(2, 2, 2):
-        at = tuple((cells + corner).T)
-        np.testing.assert_allclose(values[at], dense[at], atol=1e-5)
-
-
-@pytest.mark.parametrize("name", SOLIDS)
-def test_the_surface_is_that_of_the_dense_grid(name):
-    solid = Solid(SOLIDS[name], 128)
-    values = field.refine(solid, 128, CPU)
-    x, y, z = torch.cat(solid.asked).T
-    times_asked = torch.bincount((x * 129 + y) * 129 + z)
-    assert times_asked.max() == 1 and times_asked.sum() < 0.12 * 129**3
-    same_surface(values.numpy(), field.every_point(solid, 128, CPU).numpy())
-
-
-@pytest.mark.parametrize("sign", [-1, 1])
-def test_a_field_without_surface_costs_the_coarsest_level(sign):
-    solid = Solid(lambda p, cell: torch.full_like(p[:, 0], -sign), 128)
-    assert (field.refine(solid, 128, CPU).sign() == sign).all()
-    assert sum(map(len, solid.asked)) == 33**3
-
-
-@pytest.mark.parametrize("resolution", [32, 48, 80, 112, 256])
-def test_every_multiple_of_sixteen_samples_the_same_cube(resolution):
-    values = field.refine(Solid(SOLIDS["sphere"], resolution), resolution, CPU).numpy()
-    assert values.shape == (resolution + 1,) * 3 and values.dtype == np.float32
-    vertices, *_ = marching_cubes(values, 0.0)
-    radius = np.linalg.norm(vertices * (2 * BOUND / resolution) - BOUND, axis=1)
-    assert abs(radius - 0.8).max() < BOUND / resolution  # half a cell
+    return small_tokenizer()
 
 
 def test_axis_tables_sum_to_the_first_layer(tokenizer):
@@ -150,6 +34,36 @@ def test_sampled_field_is_the_occupancy_of_the_points_it_names(tokenizer):
     with torch.no_grad():
         expected = shape.occupancy(latents, points[None] * (2 * BOUND / 64) - BOUND)[0].numpy()
     np.testing.assert_allclose(dense.values[tuple(points.T.numpy())], expected, atol=1e-5)
+
+
+def test_fixed_chunks_say_what_one_call_says(tokenizer):
+    """For other points, latents and resolutions than those they were made with, and without being made again."""
+    shape, latents = tokenizer
+    recorded = []
+
+    def record(work):
+        recorded.append(work)
+        return work
+
+    with torch.no_grad():
+        chunks = field.Replayed(shape.occupancy_decoder, torch.zeros_like(latents), record, sizes=(64, 16))
+        for resolution, given in ((64, latents), (32, latents.flip(1)), (48, 2 * latents)):
+            chunks.load(field.axis_tables(shape, resolution), given)
+            plain = field.grid_logits(shape, given, resolution)
+            for count in (150, 1, 64, 16, 0, 79):
+                points = torch.randint(0, resolution + 1, (count, 3))
+                np.testing.assert_allclose(chunks(points), plain(points), atol=1e-5)
+    assert len(recorded) == 2
+
+
+def test_chunks_are_made_again_for_other_weights(tokenizer):
+    shape, latents = tokenizer
+    other = ShapeTokenizer(SMALL).eval()
+    with torch.no_grad():
+        chunks = field.Replayed(other.occupancy_decoder, latents, lambda work: work, sizes=(16,))
+        assert chunks.fits(latents) and not chunks.fits(latents[:, :4]) and not chunks.fits(latents.bfloat16())
+        other.load_state_dict(shape.state_dict(), assign=True)
+        assert not chunks.fits(latents)
 
 
 def test_half_precision_moves_only_the_surface(tokenizer):
