@@ -23,9 +23,7 @@ MORE = 1.5  # times the triangles, where a level would lose a limb
 POINTS = 40_000  # on a surface, beside its vertices: what colours come from, and what tells a lost limb
 AWAY = 0.03  # of the diagonal: a point of the object this far from a level is lost in it
 LOST = 0.01  # share of the points that a level may lose
-FACING = (
-    0.05  # of the diagonal: how far off a point counts for facing away at a right angle: thin walls have two colours
-)
+FACING = 0.05  # of the diagonal: how far off a point counts that faces away at a right angle; thin walls have two sides
 
 
 def lod_names(name: str) -> list[str]:
