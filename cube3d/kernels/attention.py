@@ -13,15 +13,23 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import fetch, open_door, options, overlaps, two_sums, wait
+from .launch import fetch, open_door, options, two_sums, wait
 
 _LOWEST = tl.constexpr(-1e30)  # below every score; infinities would make differences of them undefined
 
 
 @triton.jit
+def _cached(k, v, begin, last, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+    """Keys and values (BLOCK, WIDTH) at begin … of a head's cache; from `last` on, some that are there anyhow."""
+    t = tl.maximum(tl.minimum(begin + tl.arange(0, BLOCK), last - 1), 0)
+    place = t[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    return tl.load(k + place), tl.load(v + place)
+
+
+@triton.jit
 def _attention(qkv, norm, turns, position, k, v, parts, shares, ahead, ahead_bytes, before, start, steps, capacity,
                ROWS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
-               BLOCK: tl.constexpr, STAGES: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+               BLOCK: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     open_door(OVERLAP)
     part, pair = tl.program_id(0), tl.program_id(1)
     row, head = pair // HEADS, pair % HEADS
@@ -41,38 +49,39 @@ def _attention(qkv, norm, turns, position, k, v, parts, shares, ahead, ahead_byt
     wait(OVERLAP)
 
     step = tl.load(position + row // 2, volatile=True)
-    at = before + step
-    mine, pairs = qkv + (row * 3 * HEADS + head) * WIDTH, turns + step * WIDTH + place // 2 * 2
+    mine = qkv + (row * 3 * HEADS + head) * WIDTH
     q, q_swapped = tl.load(mine + place), tl.load(mine + swapped)
     key, key_swapped = tl.load(mine + HEADS * WIDTH + place), tl.load(mine + HEADS * WIDTH + swapped)
     value = tl.load(mine + 2 * HEADS * WIDTH + place).to(v.dtype.element_ty)
+    at, pairs = before + step, turns + step * WIDTH + place // 2 * 2
     cos, sin = tl.load(pairs), sign * tl.load(pairs + 1)
+    live = tl.where(step < steps, at, start)  # a free slot has nothing to read
+    share = tl.cdiv(live - start, PARTS)
+    first = start + part * share
+    last = tl.minimum(first + share, live)
+    k, v = k + cache, v + cache
+    keys, values = _cached(k, v, first, last, BLOCK, WIDTH)  # asked for before the rest of this is at hand
+
     q_square, key_square = two_sums(q * q, key * key, 0)
     q_scale, key_scale = tl.rsqrt(q_square / WIDTH + 1e-5), tl.rsqrt(key_square / WIDTH + 1e-5)
     q = (q * q_norm * cos + q_swapped * q_swapped_norm * sin) * (q_scale * WIDTH**-0.5)
     key = ((key * k_norm * cos + key_swapped * k_swapped_norm * sin) * key_scale).to(k.dtype.element_ty)
     if part == 0:
-        tl.store(k + cache + at * WIDTH + place, key)
-        tl.store(v + cache + at * WIDTH + place, value)
+        tl.store(k + at * WIDTH + place, key)
+        tl.store(v + at * WIDTH + place, value)
 
-    live = tl.where(step < steps, at, start)  # a free slot has nothing to read
-    share = tl.cdiv(live - start, PARTS)
-    first = start + part * share
-    last = tl.minimum(first + share, live)
     most = tl.full([BLOCK], _LOWEST, tl.float32)  # an online softmax for each place of a block; they join at the end
     total = tl.zeros([BLOCK], tl.float32)
     mixed = tl.zeros([BLOCK, WIDTH], tl.float32)
-    for begin in tl.range(first, last, BLOCK, num_stages=STAGES):
-        t = begin + tl.arange(0, BLOCK)
-        there, mask = cache + t[:, None] * WIDTH + place[None, :], (t < last)[:, None]
-        keys = tl.load(k + there, mask=mask, other=0.0)
-        values = tl.load(v + there, mask=mask, other=0.0)
-        score = tl.where(t < last, tl.sum(keys.to(tl.float32) * q[None, :], 1), _LOWEST)
+    for begin in range(first, last, BLOCK):
+        next_keys, next_values = _cached(k, v, begin + BLOCK, last, BLOCK, WIDTH)
+        there = begin + tl.arange(0, BLOCK) < last
+        score = tl.where(there, tl.sum(keys.to(tl.float32) * q[None, :], 1), _LOWEST)
         top = tl.maximum(most, score)
-        fade, weight = tl.exp(most - top), tl.where(t < last, tl.exp(score - top), 0.0)
+        fade, weight = tl.exp(most - top), tl.where(there, tl.exp(score - top), 0.0)
         total = total * fade + weight
         mixed = mixed * fade[:, None] + weight[:, None] * values.to(tl.float32)
-        most = top
+        most, keys, values = top, next_keys, next_values
 
     own = tl.where(part == 0, tl.sum(q * key.to(tl.float32), 0), _LOWEST)
     top = tl.maximum(tl.max(most, 0), own)
@@ -100,7 +109,6 @@ def attention(
     steps: int,
     block: int = 32,
     warps: int = 4,
-    stages: int = 3,
     ahead: Tensor | None = None,
 ) -> None:
     """qkv (R, 3 H d) -> parts (P, R, H, d) and log-weights `shares` (P, R, H); writes k, v (R, H, T, d) at its place.
@@ -116,6 +124,6 @@ def attention(
     ahead_bytes = 0 if ahead is None else ahead.nbytes // programs // 16 * 16
     _attention[(len(parts), rows * heads)](
         qkv, norm, turns, position, k, v, parts, shares, ahead, ahead_bytes, before, before if alone else 0, steps,
-        capacity, ROWS=rows, HEADS=heads, WIDTH=width, PARTS=len(parts), BLOCK=block, STAGES=stages,
-        **options(overlaps(k.device), num_warps=warps),
+        capacity, ROWS=rows, HEADS=heads, WIDTH=width, PARTS=len(parts), BLOCK=block,
+        **options(num_warps=warps),
     )  # fmt: skip

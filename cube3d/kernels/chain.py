@@ -1,6 +1,6 @@
 """One step of several slots as a chain of kernels: what the engine's other steps do in torch.
 
-Five kernels a block for up to four rows, seven for more, and three a step. Each asks for the weights of the one behind
+Five kernels a block for up to eight rows, seven for more, and three a step. Each asks for the weights of the one behind
 it, so that memory is read while results travel between kernels. The live length is read on the device: one graph serves
 every position. Knows no request and no graph.
 """
@@ -23,25 +23,24 @@ from .matrix import Format, Matrix, matrix
 if TYPE_CHECKING:
     from ..engine import Slots
 
-FEW = 4  # rows up to which plain multiplication keeps up with memory; at 8 its registers no longer suffice
+FEW = 8  # rows up to which a program does well to prepare all of its input by itself
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How each kernel is cut up. What suits one card suits another less, but any plan gives the same result."""
 
-    qkv: skinny.Tile = skinny.Tile(4, 512, 1, 2)
-    out: skinny.Tile = skinny.Tile(4, 512, 1, 2)
-    gate_up: skinny.Tile = skinny.Tile(2, 512, 1, 2)
-    down: skinny.Tile = skinny.Tile(4, 1024, 1, 4)
-    head: skinny.Tile = skinny.Tile(4, 512, 1, 2)
+    qkv: skinny.Tile = skinny.Tile()
+    out: skinny.Tile = skinny.Tile()
+    gate_up: skinny.Tile = skinny.Tile()
+    down: skinny.Tile = skinny.Tile(512, 6, 8)
+    head: skinny.Tile = skinny.Tile()
     many: tensor.Tile = tensor.Tile()  # for more rows
     many_narrow: tensor.Tile = tensor.Tile(16, 256)  # of them, the products with as many outputs as the model is wide
-    parts: int = 6  # of one head's positions
+    columns: int = 16  # rows times the parts of a head's positions that are attended to apart, if rows leave room
     block: int = 32  # positions at a time
     warps: int = 4
-    stages: int = 3
-    fused: bool = True  # merge attention's parts and normalise within the products that follow, for few rows
+    fused: bool = True  # normalise within the products that follow, for few rows
     ahead: frozenset[str] = frozenset(("qkv", "attention", "out", "gate_up", "down"))  # who fetches for its follower
 
 
@@ -88,9 +87,11 @@ class Chain:
         def buffer(size: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(rows, size, dtype=dtype, device=device)
 
-        self.x, self.copy, self.normed = buffer(width), buffer(width, narrow), buffer(width, narrow)
+        self.x, self.normed = buffer(width), buffer(width, narrow)
         self.qkv, self.hidden = buffer(3 * width), buffer(4 * width, narrow)
-        self.parts, self.shares = buffer(plan.parts * width, narrow).flatten(), buffer(plan.parts * heads).flatten()
+        parts = max(rows, plan.columns)
+        self.parts = torch.zeros(parts * width, dtype=narrow, device=device)
+        self.shares = torch.zeros(parts * heads, device=device)
         self.scores, self.lanes = buffer(codes), lanes(codes, device)
         self.noise = self.scores.new_zeros(rows // 2, codes)
 
@@ -98,7 +99,6 @@ class Chain:
         """Begin the next step of these slots with the tokens that the engine gave them."""
         rows = slice(2 * first, 2 * (first + count))
         self.x[rows] = self.gpt.embed(self.state.token[first : first + count]).repeat_interleave(2, 0)
-        self.copy[rows] = self.x[rows]
 
     def logits(self, first: int, count: int) -> Tensor:
         """(count, 2, codes) float32 logits after each slot's current token."""
@@ -114,28 +114,30 @@ class Chain:
         table = self.gpt.transformer["wte"].weight.data
         sampler.sample(
             scores, self.noise[slots], here.guidance, here.top_p, here.token, here.position, here.tokens, table,
-            self.x[rows], self.copy[rows], self.steps,
+            self.x[rows], self.steps,
         )  # fmt: skip
 
     def _scores(self, first: int, count: int) -> Tensor:
         plan, rows, dual = self.plan, slice(2 * first, 2 * (first + count)), self.gpt.config.n_layer
         position = self.state.position[first : first + count]
-        x, copy, qkv, hidden = self.x[rows], self.copy[rows], self.qkv[rows], self.hidden[rows]
+        x, qkv, hidden = self.x[rows], self.qkv[rows], self.hidden[rows]
         heads = self.caches[0][0].shape[1]
-        parts = self.parts[: plan.parts * x.numel()].view(plan.parts, len(x), -1)
-        shares = self.shares[: plan.parts * len(x) * heads].view(plan.parts, len(x), heads)
+        several = max(1, plan.columns // len(x))
+        parts = self.parts[: several * x.numel()].view(several, len(x), -1)
+        shares = self.shares[: several * len(x) * heads].view(several, len(x), heads)
         for i, ((w_qkv, w_out, w_gate_up, w_down), (k, v)) in enumerate(zip(self.blocks, self.caches, strict=True)):
             follower = self.blocks[i + 1][0].weight if i + 1 < len(self.blocks) else self.head.weight[: self.codes // 3]
             half = len(w_gate_up.weight) // 2  # a cache holds no more at a time than about that
-            self._product("qkv", copy, w_qkv, qkv, w_out.weight, normed=True)
+            self._product("qkv", x, w_qkv, qkv, w_out.weight, normed=True)
             attention.attention(
                 qkv, self.norms[i], self.turns, position, k[rows], v[rows], parts, shares, self.conditions, i >= dual,
-                self.steps, plan.block, plan.warps, plan.stages, self._ahead("attention", w_gate_up.weight[:half]),
+                self.steps, plan.block, plan.warps, self._ahead("attention", w_gate_up.weight[:half]),
             )  # fmt: skip
-            self._product("out", parts, w_out, x, w_gate_up.weight[half:], shares=shares, residual=x, copy=copy)
-            self._product("gate_up", copy, w_gate_up, hidden, w_down.weight, normed=True, gated=True)
-            self._product("down", hidden, w_down, x, follower, residual=x, copy=copy)
-        self._product("head", copy, self.head, self.scores[rows], None, normed=True)
+            attended, weighed = (parts, shares) if several > 1 else (parts[0], None)
+            self._product("out", attended, w_out, x, w_gate_up.weight[half:], shares=weighed, residual=x)
+            self._product("gate_up", x, w_gate_up, hidden, w_down.weight, normed=True, gated=True)
+            self._product("down", hidden, w_down, x, follower, residual=x)
+        self._product("head", x, self.head, self.scores[rows], None, normed=True)
         return self.scores[rows]
 
     def _ahead(self, name: str, weight: Tensor | None) -> Tensor | None:
@@ -143,7 +145,7 @@ class Chain:
 
     def _product(
         self, name: str, x: Tensor, w: Matrix, y: Tensor, after: Tensor | None, normed: bool = False,
-        gated: bool = False, shares: Tensor | None = None, residual: Tensor | None = None, copy: Tensor | None = None,
+        gated: bool = False, shares: Tensor | None = None, residual: Tensor | None = None,
     ) -> None:  # fmt: skip
         """One product of a block, with what goes before it and behind it, in the kernels that suit the rows."""
         eps, ahead = self.gpt.config.eps if normed else None, self._ahead(name, after)
@@ -152,12 +154,8 @@ class Chain:
             normalised = self.normed[: len(y)]
             tensor.norm(x, normalised, eps)
             x, eps = normalised, None
-        if shares is not None and not (few and self.plan.fused):
-            merged = self.normed[: len(y)]
-            tensor.merge(x, shares, merged)
-            x, shares = merged, None
         if few:
-            skinny.linear(x, w, y, getattr(self.plan, name), eps, gated, shares, residual, copy, ahead)
+            skinny.linear(x, w, y, getattr(self.plan, name), eps, gated, shares, residual, ahead)
         else:
             tile = self.plan.many_narrow if name in ("out", "down") else self.plan.many
-            tensor.linear(x, w, y, tile, gated, residual, copy, ahead)
+            tensor.linear(x, w, y, tile, gated, residual, ahead)

@@ -8,14 +8,13 @@ Knows no model. Nothing here runs in Triton's interpreter, where one program end
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from triton import knobs
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.runtime import driver
 
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
 
@@ -75,16 +74,23 @@ def four_sums(a, b, c, d, AXIS: tl.constexpr):
     return tl.reduce((a, b, c, d), AXIS, _add_4)
 
 
-@functools.cache
-def _capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device)
+@triton.jit
+def dot(weights, x):
+    """Product in float32 of weights of 8 to 32 bits, in x's dtype, with x; the interpreter has none of 16 bits."""
+    if INTERPRETED:
+        return tl.dot(weights.to(tl.float32), x.to(tl.float32), input_precision="ieee")
+    return tl.dot(weights.to(x.dtype), x, input_precision="ieee")
 
 
-def overlaps(device: torch.device) -> bool:
-    """Whether the card starts a kernel before its predecessor ends."""
-    return device.type == "cuda" and not knobs.runtime.interpret and _capability(device) >= (9, 0)
+def overlaps() -> bool:
+    """Whether the card in use starts a kernel before its predecessor ends."""
+    if knobs.runtime.interpret:
+        return False
+    target = driver.active.get_current_target()
+    return target.backend == "cuda" and target.arch >= 90
 
 
-def options(overlap: bool, **more: Any) -> dict[str, Any]:
+def options(**more: Any) -> dict[str, Any]:
     """Keywords of a launch: OVERLAP for the kernel, launch_pdl for the launcher, and `more`."""
+    overlap = overlaps()
     return {"OVERLAP": overlap, **({"launch_pdl": True} if overlap else {}), **more}

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import sampling
-from .launch import open_door, options, overlaps, wait
+from .launch import open_door, options, wait
 
 _GAMMA, _MIX_1, _MIX_2 = (tl.constexpr(value) for value in (sampling._GAMMA, sampling._MIX_1, sampling._MIX_2))
 _LN2, _MASS = tl.constexpr(sampling._LN2), tl.constexpr(sampling._MASS)
@@ -49,7 +49,7 @@ def _noise(seed, position, lanes, out, vocab, LOG: tl.constexpr, BLOCK: tl.const
 
 
 @triton.jit
-def _sample(logits, exponential, guidance, top_p, token, position, tokens, table, x, copy, steps, vocab,
+def _sample(logits, exponential, guidance, top_p, token, position, tokens, table, x, steps, vocab,
             BLOCK: tl.constexpr, WIDTH: tl.constexpr, BLOCK_X: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     open_door(OVERLAP)
     slot = tl.program_id(0)
@@ -85,9 +85,7 @@ def _sample(logits, exponential, guidance, top_p, token, position, tokens, table
     column = tl.arange(0, BLOCK_X)
     embedded = tl.load(table + best.to(tl.int64) * WIDTH + column, mask=column < WIDTH).to(tl.float32)
     for branch in tl.static_range(2):
-        place = (2 * slot + branch) * WIDTH + column
-        tl.store(x + place, embedded, mask=column < WIDTH)
-        tl.store(copy + place, embedded.to(copy.dtype.element_ty), mask=column < WIDTH)
+        tl.store(x + (2 * slot + branch) * WIDTH + column, embedded, mask=column < WIDTH)
 
 
 def noise(seed: Tensor, position: Tensor, lanes: Tensor, out: Tensor, block: int = 512) -> None:
@@ -95,7 +93,7 @@ def noise(seed: Tensor, position: Tensor, lanes: Tensor, out: Tensor, block: int
     vocab = len(lanes)
     block = min(block, triton.next_power_of_2(vocab))
     grid = (triton.cdiv(vocab, block), len(seed))
-    more = options(overlaps(out.device))
+    more = options()
     _noise[grid](seed, position, lanes, out, vocab, LOG=sampling._LOG, BLOCK=block, **more)
 
 
@@ -109,18 +107,17 @@ def sample(
     tokens: Tensor,
     table: Tensor,
     x: Tensor,
-    copy: Tensor,
     steps: int,
     warps: int = 16,
 ) -> None:
     """logits (2 B, V) float32 and `noise` (B, V) -> the next token of each slot.
 
     It enters token (B,) and tokens (B, steps + 1) at `position` (B,), which then grows by one, to `steps` at most; its
-    row of `table` (.., width) enters x (2 B, width) float32 and copy (2 B, width), for both branches.
+    row of `table` (.., width) enters x (2 B, width) float32, for both branches.
     """
     (slots, vocab), width = exponential.shape, table.shape[1]
     _sample[(slots,)](
-        logits, exponential, guidance, top_p, token, position, tokens, table, x, copy, steps, vocab,
+        logits, exponential, guidance, top_p, token, position, tokens, table, x, steps, vocab,
         BLOCK=triton.next_power_of_2(vocab), WIDTH=width, BLOCK_X=triton.next_power_of_2(width),
-        **options(overlaps(x.device), num_warps=warps, enable_fp_fusion=False),
+        **options(num_warps=warps, enable_fp_fusion=False),
     )  # fmt: skip

@@ -1,10 +1,16 @@
-"""A few rows times a weight matrix, as fast as the matrix can be read: y = x W^T, for 2 to 4 rows, or 8 if need be.
+"""Products for two to eight rows: y = x W^T, with what comes before and behind in one kernel, for tensor cores.
 
-Each program owns whole rows of W, which lie together in memory as they are: no packing, no partial sums between
-programs, so a result never depends on timing. It asks for all of its rows before it waits for the kernel that makes x,
-then multiplies in float32. What surrounds the product is computed where its values are anyway: the LayerNorm, or the
-merge of attention's parts, before it; bias, residual or SwiGLU behind it. For more rows see tensor.py.
-Knows no model.
+So few rows are limited by how fast W arrives. A program asks for its weights before it waits for x, and what it then
+still has to do is short: a thread's 16 bytes of one row of W are the very elements that the tensor cores (PTX ISA,
+mma.m16n8k16) want of it, since it is free which input counts as which. W travels from memory to multiplication
+without an exchange between threads; only x, which is small, is put in that order. The warps share out the inputs.
+
+Eight columns enter at least, so fewer rows than that leave room. Chunks of inputs then stand side by side as columns,
+are multiplied with every chunk of W, and of the results those count in which both were the same chunk. Attention's
+parts are columns, too: what they weigh is applied to their products, which merges them at no cost.
+
+Fused with it are the LayerNorm, or that merge, before it; bias, residual or SwiGLU behind it. For more rows see
+tensor.py. Knows no model.
 """
 
 from __future__ import annotations
@@ -12,164 +18,154 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import fetch, four_sums, open_door, options, overlaps, two_sums, wait
+from .launch import dot, fetch, open_door, options, two_sums, wait
 from .matrix import Matrix
+
+OUTPUTS = tl.constexpr(16)  # of a program, or 8 gates and their 8 partners
+COLUMNS = 8
+_NARROW = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
 
 class Tile(NamedTuple):
-    """How a product is cut up: outputs and inputs at a time, tiles a program takes in turn, warps."""
+    """How a product is cut up: inputs at a time, of such chunks how many are asked for ahead of use, warps."""
 
-    outputs: int = 4
     inputs: int = 512
-    turns: int = 1
+    ahead: int = 3
     warps: int = 4
 
 
 @triton.jit
-def _weights(w, rows, end, inputs, K: tl.constexpr, BLOCK_K: tl.constexpr):
-    """Rows of w (end, K) as a tuple of K / BLOCK_K tiles, all asked for at once."""
-    tiles = ()
-    for c in tl.static_range(K // BLOCK_K):
-        place = w + rows[:, None] * K + (c * BLOCK_K + inputs)[None, :]
-        tiles += (tl.load(place, mask=(rows < end)[:, None], other=0.0, eviction_policy="evict_first"),)
-    return tiles
+def _weights(w, gap, c, K: tl.constexpr, CHUNK: tl.constexpr, SPLIT: tl.constexpr, STEP: tl.constexpr):
+    """Chunk c of 8 rows at w and of 8 more `gap` rows behind: (16 CHUNK / STEP, STEP), 16 bytes of a row a thread.
+
+    Lines are ordered by half, step, warp and row, so that a warp reads 8 rows at a time and the next warp what follows.
+    """
+    line = tl.arange(0, 16 * CHUNK // STEP)
+    row, part = line % 8, line // 8
+    warp, step, half = part % SPLIT, part // SPLIT % (CHUNK // STEP // SPLIT), part // (CHUNK // STEP)
+    column = c * CHUNK + warp * (CHUNK // SPLIT) + step * STEP
+    place = ((half * gap + row) * K + column)[:, None] + tl.arange(0, STEP)[None, :]
+    return tl.load(w + place, eviction_policy="evict_first")
 
 
 @triton.jit
-def _inputs(x, shares, inputs, ROWS: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
-            HEADS: tl.constexpr):  # fmt: skip
-    """x as a tuple of ROWS * (K / BLOCK_K) vectors: x (ROWS, K) as it is, or merged from attention's PARTS."""
-    found = ()
-    for i in tl.static_range(ROWS * (K // BLOCK_K)):
-        if PARTS > 0:
-            found += (_merge(x, shares, i // (K // BLOCK_K), i % (K // BLOCK_K), ROWS, K, BLOCK_K, PARTS, HEADS),)
-        else:
-            found += (tl.load(x + i * BLOCK_K + inputs),)
-    return found
+def _left(tile, CHUNK: tl.constexpr, SPLIT: tl.constexpr, STEP: tl.constexpr, RUN: tl.constexpr):
+    """What `_weights` gave as operands (SPLIT, 16, CHUNK / SPLIT). Four threads hold a step of a row, and each needs
+    RUN inputs from either half of what one multiplication takes.
+    """
+    tile = tl.reshape(tile, [2, CHUNK // STEP // SPLIT, SPLIT, 8, 4, STEP // 8 // RUN, 2, RUN])
+    return tl.reshape(tl.permute(tile, (2, 0, 3, 1, 5, 6, 4, 7)), [SPLIT, 16, CHUNK // SPLIT])
 
 
 @triton.jit
-def _merge(parts, shares, m, c, ROWS: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr,
-           HEADS: tl.constexpr):  # fmt: skip
-    """Inputs c * BLOCK_K … of row m from parts (PARTS, ROWS, K) and their log-weights shares (PARTS, ROWS, HEADS)."""
-    WIDTH: tl.constexpr = K // HEADS
-    head = c * (BLOCK_K // WIDTH) + tl.arange(0, BLOCK_K // WIDTH)
-    place = head[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    values, logs = (), ()
-    for s in tl.static_range(PARTS):
-        values += (tl.load(parts + (s * ROWS + m) * K + place),)
-        logs += (tl.load(shares + (s * ROWS + m) * HEADS + head),)
-    most = logs[0]
-    for s in tl.static_range(1, PARTS):
-        most = tl.maximum(most, logs[s])
-    total = tl.zeros([BLOCK_K // WIDTH], tl.float32)
-    merged = tl.zeros([BLOCK_K // WIDTH, WIDTH], tl.float32)
-    for s in tl.static_range(PARTS):
-        share = tl.exp(logs[s] - most)
-        total += share
-        merged += share[:, None] * values[s].to(tl.float32)
-    return tl.reshape(merged / total[:, None], [BLOCK_K])
+def _right(x, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, SPLIT: tl.constexpr, STEP: tl.constexpr, RUN: tl.constexpr):
+    """x (COLUMNS, CHUNK) as operands (SPLIT, CHUNK / SPLIT, COLUMNS), its inputs in the order of `_left`."""
+    x = tl.reshape(x, [COLUMNS, SPLIT, CHUNK // STEP // SPLIT, 4, STEP // 8 // RUN, 2, RUN])
+    return tl.reshape(tl.permute(x, (1, 2, 4, 5, 3, 6, 0)), [SPLIT, CHUNK // SPLIT, COLUMNS])
 
 
 @triton.jit
-def _norms(x, eps, PAIR: tl.constexpr, CHUNKS: tl.constexpr, BLOCK_K: tl.constexpr):
-    """LayerNorm of rows 2 PAIR and 2 PAIR + 1: (mean, scale, mean, scale), found in one pass over the program."""
-    sum_0, sum_1 = tl.zeros([BLOCK_K], tl.float32), tl.zeros([BLOCK_K], tl.float32)
-    square_0, square_1 = tl.zeros([BLOCK_K], tl.float32), tl.zeros([BLOCK_K], tl.float32)
-    for c in tl.static_range(CHUNKS):
-        x_0, x_1 = x[2 * PAIR * CHUNKS + c].to(tl.float32), x[(2 * PAIR + 1) * CHUNKS + c].to(tl.float32)
-        sum_0, sum_1, square_0, square_1 = sum_0 + x_0, sum_1 + x_1, square_0 + x_0 * x_0, square_1 + x_1 * x_1
-    sum_0, sum_1, square_0, square_1 = four_sums(sum_0, sum_1, square_0, square_1, 0)
-    K: tl.constexpr = CHUNKS * BLOCK_K
-    mean_0, mean_1 = sum_0 / K, sum_1 / K
-    scale_0 = tl.rsqrt(tl.maximum(square_0 / K - mean_0 * mean_0, 0.0) + eps)
-    scale_1 = tl.rsqrt(tl.maximum(square_1 / K - mean_1 * mean_1, 0.0) + eps)
-    return mean_0, scale_0, mean_1, scale_1
+def _inputs(x, g, ROWS: tl.constexpr, ROOM: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr, PARTS: tl.constexpr,
+            PART_ROOM: tl.constexpr):  # fmt: skip
+    """Group g of x (PARTS, ROWS, K) as (PART_ROOM ROOM, GROUP), zeros where there is nothing."""
+    line, column = tl.arange(0, PART_ROOM * ROOM), g * GROUP + tl.arange(0, GROUP)
+    part, row = line // ROOM, line % ROOM
+    mask = (part < PARTS)[:, None] & (row < ROWS)[:, None] & (column < K)[None, :]
+    return tl.load(x + (part * ROWS + row)[:, None] * K + column[None, :], mask=mask, other=0.0)
 
 
 @triton.jit
-def _float(tile):
-    """Weights as float32. Eight-bit integers go by way of 2^23 + code, since a conversion takes eight times as long."""
-    if tile.dtype == tl.int8:
-        return ((tile.to(tl.int32) & 0xFF ^ 0x80) | 0x4B000000).to(tl.float32, bitcast=True) - 8388736.0
-    return tile.to(tl.float32)
+def _factors(shares, c, ROWS: tl.constexpr, ROOM: tl.constexpr, HEADS: tl.constexpr, SPLIT: tl.constexpr,
+             PARTS: tl.constexpr, PART_ROOM: tl.constexpr):  # fmt: skip
+    """What every part weighs in the attention of each head of chunk c: (SPLIT, PART_ROOM ROOM), summing to 1."""
+    part, row = tl.arange(0, PART_ROOM)[None, :, None], tl.arange(0, ROOM)[None, None, :]
+    head = c * SPLIT + tl.arange(0, SPLIT)[:, None, None]
+    place = (part * ROWS + row) * HEADS + head
+    log = tl.load(shares + place, mask=(part < PARTS) & (row < ROWS) & (head < HEADS), other=-1e30)
+    share = tl.exp(log - tl.max(log, 1)[:, None, :])
+    return tl.reshape(share / tl.sum(share, 1)[:, None, :], [SPLIT, PART_ROOM * ROOM])
 
 
 @triton.jit
-def _affine(scale, bias, n, N):
-    """A product's own scale and bias, where it has them, as columns that suit two rows."""
-    factor, term = 1.0, 0.0
+def _norms(x, eps, K: tl.constexpr, GROUPS: tl.constexpr):
+    """Mean and scale of each row, found in one pass over a tuple of groups whose ends are zeros."""
+    whole, square = x[0], x[0] * x[0]
+    for g in tl.static_range(1, GROUPS):
+        whole, square = whole + x[g], square + x[g] * x[g]
+    whole, square = two_sums(whole, square, 1)
+    mean = whole / K
+    return mean, tl.rsqrt(tl.maximum(square / K - mean * mean, 0.0) + eps)
+
+
+@triton.jit
+def _affine(value, scale, bias, n):
+    """Apply a product's own scale and bias, where it has them, to value (outputs, rows)."""
     if scale is not None:
-        factor = tl.load(scale + n, mask=n < N, other=0.0)[:, None]
+        value *= tl.load(scale + n)[:, None]
     if bias is not None:
-        term = tl.load(bias + n, mask=n < N, other=0.0).to(tl.float32)[:, None]
-    return factor, term
+        value += tl.load(bias + n).to(tl.float32)[:, None]
+    return value
 
 
 @triton.jit
-def _skinny(x, shares, w, scale, bias, residual, y, copy, ahead, ahead_bytes, eps, N, ROWS: tl.constexpr,
-            K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, PARTS: tl.constexpr, HEADS: tl.constexpr,
-            BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, TURNS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
-    CHUNKS: tl.constexpr = K // BLOCK_K
+def _skinny(x, shares, w, scale, bias, residual, y, ahead, ahead_bytes, eps, N, ROWS: tl.constexpr, ROOM: tl.constexpr,
+            K: tl.constexpr, NARROW: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, PARTS: tl.constexpr,
+            PART_ROOM: tl.constexpr, HEADS: tl.constexpr, CHUNK: tl.constexpr, SLOTS: tl.constexpr,
+            SPLIT: tl.constexpr, STEP: tl.constexpr, RUN: tl.constexpr, AHEAD: tl.constexpr,
+            OVERLAP: tl.constexpr):  # fmt: skip
+    CHUNKS: tl.constexpr = K // CHUNK
+    GROUPS: tl.constexpr = (CHUNKS + SLOTS - 1) // SLOTS
+    MINE: tl.constexpr = OUTPUTS // 2 if GATED else OUTPUTS
+    COLUMNS: tl.constexpr = PART_ROOM * ROOM * SLOTS
     open_door(OVERLAP)
-    inputs = tl.arange(0, BLOCK_K)
-    n = tl.program_id(0) * (TURNS * BLOCK_N) + tl.arange(0, BLOCK_N)
-    tiles = _weights(w, n, N, inputs, K, BLOCK_K)
-    affine = _affine(scale, bias, n, N)
-    if GATED:
-        ups = _weights(w + N * K, n, N, inputs, K, BLOCK_K)
-        up_affine = _affine(scale, bias, N + n, 2 * N)
+    first = tl.program_id(0) * MINE
+    gap, w = (N if GATED else 8), w + first.to(tl.int64) * K
+    tiles = ()
+    for c in tl.static_range(AHEAD):
+        tiles += (_weights(w, gap, c, K, CHUNK, SPLIT, STEP),)
     if ahead is not None:
         fetch(ahead + tl.program_id(0).to(tl.int64) * ahead_bytes, ahead_bytes, OVERLAP)
+    n, row = first + tl.arange(0, MINE), tl.arange(0, ROOM)
+    place, mask = row[None, :] * N + n[:, None], (row < ROWS)[None, :]
     wait(OVERLAP)
-    rows = _inputs(x, shares, inputs, ROWS, K, BLOCK_K, PARTS, HEADS)
-    norms = ()
+
+    groups, factors, before = (), (), 0.0
+    for g in tl.static_range(GROUPS):
+        groups += (_inputs(x, g, ROWS, ROOM, K, SLOTS * CHUNK, PARTS, PART_ROOM),)
+    if shares is not None:
+        for c in tl.static_range(CHUNKS):
+            factors += (_factors(shares, c, ROWS, ROOM, HEADS, SPLIT, PARTS, PART_ROOM),)
+    if residual is not None:
+        before = tl.load(residual + place, mask=mask, other=0.0)
     if NORM:
-        for pair in tl.static_range(ROWS // 2):
-            norms += (_norms(rows, eps, pair, CHUNKS, BLOCK_K),)
-    for turn in tl.static_range(TURNS):
-        if turn + 1 < TURNS:
-            later = n + BLOCK_N
-            next_tiles, next_affine = _weights(w, later, N, inputs, K, BLOCK_K), _affine(scale, bias, later, N)
-            if GATED:
-                next_ups = _weights(w + N * K, later, N, inputs, K, BLOCK_K)
-                next_up_affine = _affine(scale, bias, N + later, 2 * N)
-        for pair in tl.static_range(ROWS // 2):
-            place = (2 * pair + tl.arange(0, 2))[None, :] * N + n[:, None]
-            mask = (n < N)[:, None]
-            if residual is not None:
-                before = tl.load(residual + place, mask=mask)
-            y_0, y_1 = tl.zeros([BLOCK_N, BLOCK_K], tl.float32), tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
-            up_0, up_1 = y_0, y_1
-            for c in tl.static_range(CHUNKS):
-                x_0, x_1 = rows[2 * pair * CHUNKS + c].to(tl.float32), rows[(2 * pair + 1) * CHUNKS + c].to(tl.float32)
-                if NORM:
-                    x_0, x_1 = (x_0 - norms[pair][0]) * norms[pair][1], (x_1 - norms[pair][2]) * norms[pair][3]
-                tile = _float(tiles[c])
-                y_0, y_1 = y_0 + tile * x_0[None, :], y_1 + tile * x_1[None, :]
-                if GATED:
-                    up = _float(ups[c])
-                    up_0, up_1 = up_0 + up * x_0[None, :], up_1 + up * x_1[None, :]
-            if GATED:
-                y_0, y_1, up_0, up_1 = four_sums(y_0, y_1, up_0, up_1, 1)
-                gate = tl.join(y_0, y_1) * affine[0] + affine[1]
-                value = gate * tl.sigmoid(gate) * (tl.join(up_0, up_1) * up_affine[0] + up_affine[1])
-            else:
-                y_0, y_1 = two_sums(y_0, y_1, 1)
-                value = tl.join(y_0, y_1) * affine[0] + affine[1]
-            if residual is not None:
-                value += before
-            tl.store(y + place, value.to(y.dtype.element_ty), mask=mask)
-            if copy is not None:
-                tl.store(copy + place, value.to(copy.dtype.element_ty), mask=mask)
-        if turn + 1 < TURNS:
-            n, tiles, affine = later, next_tiles, next_affine
-            if GATED:
-                ups, up_affine = next_ups, next_up_affine
+        mean, factor = _norms(groups, eps, K, GROUPS)
+    total = tl.zeros([SPLIT, 16, COLUMNS], tl.float32)
+    slot = tl.arange(0, COLUMNS) % SLOTS
+    for g in tl.static_range(GROUPS):
+        value = groups[g]
+        if NORM:
+            value = (value - mean[:, None]) * factor[:, None]
+        columns = _right(tl.reshape(value.to(NARROW), [COLUMNS, CHUNK]), COLUMNS, CHUNK, SPLIT, STEP, RUN)
+        for c in tl.static_range(g * SLOTS, min((g + 1) * SLOTS, CHUNKS)):
+            if c + AHEAD < CHUNKS:
+                tiles += (_weights(w, gap, c + AHEAD, K, CHUNK, SPLIT, STEP),)
+            product = dot(_left(tiles[c], CHUNK, SPLIT, STEP, RUN), columns)
+            if shares is not None:
+                product *= factors[c][:, None, :]
+            total += tl.where((slot == c % SLOTS)[None, None, :], product, 0.0)
+    value = tl.sum(tl.sum(tl.reshape(tl.sum(total, 0), [16, PART_ROOM, ROOM, SLOTS]), 3), 1)
+    if GATED:
+        gate, up = tl.split(tl.permute(tl.reshape(value, [2, MINE, ROOM]), (1, 2, 0)))
+        gate, up = _affine(gate, scale, bias, n), _affine(up, scale, bias, N + n)
+        value = gate * tl.sigmoid(gate) * up
+    else:
+        value = _affine(value, scale, bias, n)
+    tl.store(y + place, (value + before).to(y.dtype.element_ty), mask=mask)
 
 
 def linear(
@@ -181,26 +177,31 @@ def linear(
     gated: bool = False,
     shares: Tensor | None = None,
     residual: Tensor | None = None,
-    copy: Tensor | None = None,
     ahead: Tensor | None = None,
 ) -> None:
-    """Write x W^T to y (R, N), for an even R.
+    """Write x W^T to y (R, N), for up to 8 rows, N a multiple of 16 and as many inputs as are a multiple of 16.
 
     x         (R, K), or with `shares` attention's parts (P, R, K) and their log-weights (P, R, heads), merged first
     eps       of a LayerNorm of x; None: x as it is
     gated     W holds N gate rows, then N up rows: y = silu(gate) up
     residual  (R, N) float32 that is added; it may be y
-    copy      (R, N) of another dtype that receives y too
     ahead     weights of the kernel that follows, to be fetched meanwhile
     """
     rows, inputs = x.shape[-2:]
-    parts, heads = (0, 1) if shares is None else (shares.shape[0], shares.shape[-1])
-    outputs, overlap = y.shape[1], overlaps(y.device)
-    programs = triton.cdiv(outputs, tile.outputs * tile.turns)
+    parts, heads = (1, 1) if shares is None else (shares.shape[0], shares.shape[-1])
+    outputs = y.shape[1]
+    room = triton.next_power_of_2(rows)
+    spare = COLUMNS // room
+    part_room, slots = (1, spare) if shares is None else (max(spare, triton.next_power_of_2(parts)), 1)
+    programs = outputs // (OUTPUTS.value // 2 if gated else OUTPUTS.value)
     ahead_bytes = 0 if ahead is None else ahead.nbytes // programs // 16 * 16
+    size, chunk = w.weight.itemsize, math.gcd(tile.inputs, inputs)
+    split = min(tile.warps, max(1, chunk * size // 64)) if shares is None else chunk * heads // inputs
+    step = min(64 // size, chunk // split)  # what four threads read of a row, 16 bytes each if there are so many
     _skinny[(programs,)](
-        x, shares, w.weight, w.scale, w.bias, residual, y, copy, ahead, ahead_bytes, eps or 0.0, outputs,
-        ROWS=rows, K=inputs, NORM=eps is not None, GATED=gated, PARTS=parts, HEADS=heads,
-        BLOCK_N=tile.outputs, BLOCK_K=math.gcd(tile.inputs, inputs), TURNS=tile.turns,
-        **options(overlap, num_warps=tile.warps),
+        x, shares, w.weight, w.scale, w.bias, residual, y, ahead, ahead_bytes, eps or 0.0, outputs,
+        ROWS=rows, ROOM=room, K=inputs, NARROW=_NARROW[w.dtype], NORM=eps is not None, GATED=gated, PARTS=parts,
+        PART_ROOM=part_room, HEADS=heads, CHUNK=chunk, SLOTS=slots, SPLIT=split,
+        STEP=step, RUN=min(4 if size == 1 else 2, step // 8), AHEAD=min(tile.ahead, inputs // chunk),
+        **options(num_warps=tile.warps),
     )  # fmt: skip

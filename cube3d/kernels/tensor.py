@@ -1,7 +1,7 @@
-"""More rows than skinny.py serves, through tensor cores: y = x W^T for 6 to 64 rows of 16 bits, in one pass over W.
+"""More rows than skinny.py serves: y = x W^T for 10 to 64 rows of 16 bits, in one pass over W.
 
-With so many rows it no longer pays that every program normalises or merges all of its input for itself, so those two
-steps are kernels of their own, which also round it to 16 bits. Knows no model.
+With so many rows it no longer pays that every program normalises all of its input for itself, so that is a kernel of
+its own, which also rounds it to 16 bits. Knows no model.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import fetch, open_door, options, overlaps, wait
+from .launch import fetch, open_door, options, wait
 from .matrix import Matrix
+
+SHARED = 96 * 1024  # bytes that a program may have on every card from 8.0 on: 99 KB (CUDA programming guide)
 
 
 class Tile(NamedTuple):
-    """How a product is cut up: outputs a program, inputs at a time, tiles under way, warps."""
+    """How a product is cut up: outputs a program, inputs at a time, tiles under way at most, warps."""
 
     outputs: int = 32
     inputs: int = 128
@@ -39,21 +41,7 @@ def _norm(x, y, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.const
 
 
 @triton.jit
-def _merge(parts, shares, y, PARTS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr, OVERLAP: tl.constexpr):
-    open_door(OVERLAP)
-    pair, pairs = tl.program_id(0), tl.num_programs(0)
-    part, column = tl.arange(0, BLOCK), tl.arange(0, WIDTH)
-    mask = part < PARTS
-    wait(OVERLAP)
-    log = tl.load(shares + part * pairs + pair, mask=mask, other=float("-inf"))
-    values = tl.load(parts + (part[:, None] * pairs + pair) * WIDTH + column[None, :], mask=mask[:, None], other=0.0)
-    share = tl.exp(log - tl.max(log, 0))
-    merged = tl.sum(share[:, None] * values.to(tl.float32), 0) / tl.sum(share, 0)
-    tl.store(y + pair * WIDTH + column, merged.to(y.dtype.element_ty))
-
-
-@triton.jit
-def _dot(x, w, scale, bias, residual, y, copy, ahead, ahead_bytes, N, ROWS: tl.constexpr, K: tl.constexpr,
+def _dot(x, w, scale, bias, residual, y, ahead, ahead_bytes, N, ROWS: tl.constexpr, K: tl.constexpr,
          GATED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
          STAGES: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     open_door(OVERLAP)
@@ -89,22 +77,13 @@ def _dot(x, w, scale, bias, residual, y, copy, ahead, ahead_bytes, N, ROWS: tl.c
     if residual is not None:
         total += tl.load(residual + place, mask=some & mask)
     tl.store(y + place, total.to(y.dtype.element_ty), mask=some & mask)
-    if copy is not None:
-        tl.store(copy + place, total.to(copy.dtype.element_ty), mask=some & mask)
 
 
 def norm(x: Tensor, y: Tensor, eps: float) -> None:
     """LayerNorm of x (R, width) -> y (R, width)."""
     width = x.shape[1]
-    more = options(overlaps(x.device), BLOCK=triton.next_power_of_2(width))
+    more = options(BLOCK=triton.next_power_of_2(width))
     _norm[(len(x),)](x, y, eps, WIDTH=width, **more)
-
-
-def merge(parts: Tensor, shares: Tensor, y: Tensor) -> None:
-    """Attention's parts (P, R, H d) and log-weights (P, R, H) -> y (R, H d)."""
-    count, rows, heads = shares.shape
-    more = options(overlaps(y.device), BLOCK=triton.next_power_of_2(count), num_warps=2)
-    _merge[(rows * heads,)](parts, shares, y, PARTS=count, WIDTH=y.shape[1] // heads, **more)
 
 
 def linear(
@@ -114,16 +93,17 @@ def linear(
     tile: Tile,
     gated: bool = False,
     residual: Tensor | None = None,
-    copy: Tensor | None = None,
     ahead: Tensor | None = None,
 ) -> None:
     """Write x W^T, x (R, K), to y (R, N); the rest is as in skinny.py's `linear`."""
     rows, inputs = x.shape
-    outputs, overlap = y.shape[1], overlaps(y.device)
+    outputs = y.shape[1]
     programs = triton.cdiv(outputs, tile.outputs)
     ahead_bytes = 0 if ahead is None else ahead.nbytes // programs // 16 * 16
+    block_m, block_k = max(16, triton.next_power_of_2(rows)), math.gcd(tile.inputs, inputs)
+    under_way = (block_m * x.itemsize + tile.outputs * (1 + gated) * w.weight.itemsize) * block_k
     _dot[(programs,)](
-        x, w.weight, w.scale, w.bias, residual, y, copy, ahead, ahead_bytes, outputs, ROWS=rows, K=inputs, GATED=gated,
-        BLOCK_M=max(16, triton.next_power_of_2(rows)), BLOCK_N=tile.outputs, BLOCK_K=math.gcd(tile.inputs, inputs),
-        STAGES=tile.stages, **options(overlap, num_warps=tile.warps),
+        x, w.weight, w.scale, w.bias, residual, y, ahead, ahead_bytes, outputs, ROWS=rows, K=inputs, GATED=gated,
+        BLOCK_M=block_m, BLOCK_N=tile.outputs, BLOCK_K=block_k, STAGES=max(1, min(tile.stages, SHARED // under_way)),
+        **options(num_warps=tile.warps),
     )  # fmt: skip
