@@ -19,7 +19,7 @@ from .records import RESOLUTIONS, Field
 from .refine import Evaluate, every_point, refine
 from .shape import OccupancyDecoder, ShapeTokenizer
 
-CPU_CHUNK, GPU_CHUNK = 2048, 32768  # points a call: on a CPU, what its caches hold
+CPU_CHUNK, GPU_CHUNK = 1024, 32768  # points a call: on a CPU, what caches hold and the allocator keeps
 CAPTURED = (16384, 2048)  # points of a graph: what fills a GPU's matrix units, and the most that the last ones pad
 ROWS = RESOLUTIONS[1] + 1  # of a table that graphs read, so that one set of graphs serves every resolution
 
