@@ -33,13 +33,13 @@ def sample_field(shape: ShapeTokenizer, latents: Tensor, resolution: int) -> Fie
     Evaluated near the surface, where it equals `dense_field`; elsewhere interpolated, with the sign of what is near.
     """
     evaluate = (captured_logits if latents.is_cuda else grid_logits)(shape, latents, resolution)
-    return Field(refine(evaluate, resolution, latents.device).cpu().numpy(), BOUND)
+    return Field(refine(evaluate, resolution, latents.device), BOUND)
 
 
 @torch.inference_mode()
 def dense_field(shape: ShapeTokenizer, latents: Tensor, resolution: int) -> Field:
     """As `sample_field`, with every point of the grid evaluated, and never in a graph."""
-    return Field(every_point(grid_logits(shape, latents, resolution), resolution, latents.device).cpu().numpy(), BOUND)
+    return Field(every_point(grid_logits(shape, latents, resolution), resolution, latents.device), BOUND)
 
 
 @torch.inference_mode()
@@ -49,6 +49,11 @@ def query_points(shape: ShapeTokenizer, latents: Tensor, points: Tensor) -> Tens
     k, v = decoder.attn_out.keys_values(latents)
     parts = points.split(_chunk(latents))
     return torch.cat([decoder(shape.embedder(part[None]).to(latents.dtype), k, v)[0] for part in parts]).float()
+
+
+def logits_at(shape: ShapeTokenizer, latents: Tensor) -> Callable[[Tensor], Tensor]:
+    """The field of these latents anywhere: (Q, 3) points in model units -> (Q,) float32."""
+    return lambda points: query_points(shape, latents, points)[:, 0]
 
 
 def colours(shape: ShapeTokenizer, latents: Tensor, vertices: np.ndarray) -> np.ndarray | None:

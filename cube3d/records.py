@@ -1,4 +1,4 @@
-"""What travels between the stages: requests, events, results. Knows no stage, no tensor library and no web."""
+"""What travels between the stages: requests, events, results. Knows no stage and no web."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import math
 import secrets
 import unicodedata
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .errors import CubeError, RequestError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_PROMPT = 2_000
 MAX_SEED = 2**32 - 1
@@ -138,11 +141,12 @@ def _box(value: Any) -> tuple[float, float, float]:
 class Field:
     """Occupancy logits on a cubic grid.
 
-    values (R+1, R+1, R+1) float32, indexed [x, y, z]; point j of an axis lies at -bound + 2*bound*j/R; surface at 0,
-    inside positive; far from the surface a value may be any number of the right sign.
+    values (R+1, R+1, R+1) float32 on the device that sampled it, indexed [x, y, z]; point j of an axis lies at
+    -bound + 2*bound*j/R; surface at 0, inside positive; a value may be any number of the right sign at points that
+    are no corner of a cell that the surface crosses.
     """
 
-    values: np.ndarray
+    values: Tensor
     bound: float = 1.05
 
 

@@ -1,6 +1,7 @@
 """Fields of known shapes, and what an importer sees of a mesh."""
 
 import numpy as np
+import torch
 import trimesh
 from scipy.ndimage import gaussian_filter
 
@@ -19,7 +20,7 @@ def cell(resolution: int) -> float:
 
 
 def field(values: np.ndarray) -> Field:
-    return Field(values.astype(np.float32), BOUND)
+    return Field(torch.from_numpy(values.astype(np.float32)), BOUND)
 
 
 def sphere(resolution: int, radius: float = 0.7, centre: tuple[float, float, float] = (0, 0, 0)) -> Field:

@@ -27,13 +27,15 @@ def test_axis_tables_sum_to_the_first_layer(tokenizer):
 def test_sampled_field_is_the_occupancy_of_the_points_it_names(tokenizer):
     shape, latents = tokenizer
     sampled, dense = (f(shape, latents, 64) for f in (field.sample_field, field.dense_field))
-    assert sampled.values.dtype == np.float32 and sampled.bound == BOUND
-    same_surface(sampled.values, dense.values)
-    assert crossed(dense.values).any()
+    assert sampled.values.dtype == torch.float32 and sampled.bound == BOUND
+    same_surface(sampled.values.numpy(), dense.values.numpy())
+    assert crossed(dense.values.numpy()).any()
     points = torch.randint(0, 65, (5000, 3))
     with torch.no_grad():
-        expected = shape.occupancy(latents, points[None] * (2 * BOUND / 64) - BOUND)[0].numpy()
-    np.testing.assert_allclose(dense.values[tuple(points.T.numpy())], expected, atol=1e-5)
+        places = points * (2 * BOUND / 64) - BOUND
+        expected = shape.occupancy(latents, places[None])[0]
+    np.testing.assert_allclose(dense.values[points.unbind(1)], expected, atol=1e-5)
+    np.testing.assert_allclose(field.logits_at(shape, latents)(places), expected, atol=1e-5)
 
 
 def test_fixed_chunks_say_what_one_call_says(tokenizer):
@@ -73,7 +75,7 @@ def test_half_precision_moves_only_the_surface(tokenizer):
     half.load_state_dict(shape.state_dict())
     values = field.sample_field(half.bfloat16(), latents.bfloat16(), 32).values
     clear = abs(exact) > 0.1 * abs(exact).max()
-    assert values.dtype == np.float32 and ((values > 0) == (exact > 0))[clear].all()
+    assert values.dtype == torch.float32 and ((values > 0) == (exact > 0))[clear].all()
 
 
 def test_colours_are_the_field_s_own(tokenizer):

@@ -1,7 +1,7 @@
 """Requests or token ids -> objects, many at a time. Knows no data set, no words and no measure.
 
-The stages are the pipeline's, in its order: tokens come from one engine with many slots, fields from the device, and
-triangles from processes, because a pipeline makes them one request after the other on the thread that owns the device.
+The stages are the pipeline's, in its order: tokens come from one engine with many slots, surfaces from the device, and
+meshes from processes, because a pipeline makes them one request after the other on the thread that owns the device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..device import pick_device
 from ..engine import Engine
 from ..errors import EmptySurface
 from ..gpt import box_extent
-from ..records import Field, Mesh, MeshReport, Request
+from ..records import Mesh, MeshReport, Request
 from ..text import load_text
 
 RESOLUTION, FACES = 128, 10_000
@@ -107,17 +107,24 @@ class Studio:
         return iter(self._gpt.condition(embeds, box.to(embeds.device)))
 
     def _numbered(self, numbered: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, Made]]:
-        """Ids -> objects, with as many fields under way as keep every process busy."""
+        """Ids -> objects, with as many surfaces under way as keep every process busy."""
         under_way = deque()
         for number, tokens in numbered:
             with torch.inference_mode():
                 latents = self.shape.decode(tokens[None].to(self.device))
-            sampled = field.sample_field(self.shape, latents, RESOLUTION)
-            under_way.append((number, tokens, latents, self.pool.submit(shape_up, sampled)))
+            under_way.append((number, tokens, latents, self.pool.submit(shape_up, *self._surface(latents))))
             if len(under_way) > 2 * self._processes:
                 yield self._coloured(*under_way.popleft())
         while under_way:
             yield self._coloured(*under_way.popleft())
+
+    def _surface(self, latents: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """Vertices and faces; without a face where there is no surface."""
+        sampled = field.sample_field(self.shape, latents, RESOLUTION)
+        try:
+            return surface.extract(sampled, field.logits_at(self.shape, latents))
+        except EmptySurface:
+            return np.empty((0, 3), np.float32), np.empty((0, 3), np.int32)
 
     def _coloured(self, number: int, tokens: Tensor, latents: Tensor, job: Future) -> tuple[int, Made]:
         body, report = job.result()
@@ -126,9 +133,11 @@ class Studio:
         return number, Made(tokens.cpu(), body, report)
 
 
-def shape_up(sampled: Field) -> tuple[Mesh, MeshReport] | tuple[None, None]:
-    """A field -> its mesh within FACES triangles, or nothing where there is no surface."""
+def shape_up(vertices: np.ndarray, faces: np.ndarray) -> tuple[Mesh, MeshReport] | tuple[None, None]:
+    """A surface -> its mesh within FACES triangles, or nothing where nothing is solid."""
+    if not len(faces):
+        return None, None
     try:
-        return mesh.tidy(*surface.extract(sampled), FACES)
+        return mesh.tidy(vertices, faces, FACES)
     except EmptySurface:
         return None, None
