@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import usd
 from fakes import mushroom
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from shapes import assert_closed, merged, torus
 
@@ -81,6 +81,7 @@ def test_without_colours_it_is_grey_and_without_normals_it_is_whole(ring):
 
 
 @given(st.text())
+@example("@@ [] points = [")
 def test_any_recipe_comes_back(text):
     recipe = {"request": {"prompt": text, "top_p": None}}
     written = usd.load(export(TRIANGLE, "usdz", "x", recipe)).text

@@ -35,13 +35,15 @@ def load(data: bytes) -> Object:
     text = files[entries[0].filename].decode()
     assert text.startswith("#usda 1.0\n")
 
+    scene = re.sub(r'^ +string recipe = ".*"$', "", text, flags=re.M)  # which may hold anything
+
     def array(name: str, width: int) -> np.ndarray | None:
-        found = re.search(rf"\[\] {re.escape(name)} = \[(.*?)\]", text)
+        found = re.search(rf"\[\] {re.escape(name)} = \[(.*?)\]", scene)
         numbers = found and re.sub(r"[(),]", " ", found[1]).split()
         return None if numbers is None else np.array(numbers, np.float64).reshape(-1, width)
 
     assert (array("faceVertexCounts", 1) == 3).all()
-    st, picture = array("primvars:st", 2), re.search(r"@(.*?)@", text)
+    st, picture = array("primvars:st", 2), re.search(r"@(.*?)@", scene)
     return Object(
         text,
         array("points", 3),
