@@ -120,7 +120,7 @@ def build_page(pipeline: Pipeline, store: Store) -> gr.Blocks:
             generating.idle, outputs=ended, **light
         )
         running.failure(generating.refused, outputs=[*ended, note, overlay], **light)
-        stopped = stop.click(generating.stop, outputs=[*ended, note, overlay], **light)
+        stopped = stop.click(generating.stop, outputs=[stop, sketches, note, overlay], **light)
         stopped.then(None, cancels=running)  # for a run that gradio's queue still holds
         page.unload(generating.leave)
 
@@ -157,7 +157,7 @@ def build_page(pipeline: Pipeline, store: Store) -> gr.Blocks:
         card.edit(sources.more, outputs=[*started_from, remix, *fields], **light).success(**press_generate)
 
         gr.api(endpoint.generate, api_name="generate", **device)
-        page.queue(max_size=WAITING)
+        page.queue(max_size=WAITING, api_open=False)  # no run goes past the queue, whoever asks for it
     return page
 
 
@@ -225,7 +225,7 @@ def launch_options(pipeline: Pipeline, store: Store) -> dict[str, object]:
         "footer_links": ["api"],
         "app_kwargs": {
             "routes": routes.routes(store, pipeline),
-            "middleware": [Middleware(FairQueue, most=WAITING // 2)],
+            "middleware": [Middleware(FairQueue, most=(WAITING + 1) // 2)],
         },
         "max_file_size": f"{LARGEST_MESH}mb",
         "run_history": False,

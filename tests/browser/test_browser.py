@@ -23,7 +23,7 @@ def test_the_page_opens_ready_to_use(visit):
     expect(page.get_by_label(say("seed"), exact=True)).to_have_value("")
 
 
-def test_what_is_typed_before_a_distant_server_greets_stays(visit, distant):
+def test_what_is_typed_before_a_distant_server_greets_stays(distant, visit):
     with_greeting = "?prompt=a+chair&top_p=2"
     page = visit(url=distant + with_greeting)
     page.get_by_label(say("seed"), exact=True).fill("7")
@@ -299,7 +299,7 @@ def test_two_visitors_get_their_own_objects(visit, pipeline):
         wait_until_drawn(page)
 
 
-def test_a_visitor_too_many_is_told_so_and_one_in_the_queue_can_leave_it(visit, crowded):
+def test_a_visitor_too_many_is_told_so_and_one_in_the_queue_can_leave_it(crowded, visit):
     url, pipeline = crowded
     first, second, third = (visit(url=url) for _ in range(3))
     generate(first)

@@ -198,7 +198,7 @@ def test_several_lines_make_a_scene(visit, pipeline):
     assert {"wooden-table", "cup", "lamp", "ground"} <= nodes
 
 
-def test_an_example_is_there_without_a_run(visit, furnished):
+def test_an_example_is_there_without_a_run(furnished, visit):
     page = visit(url=furnished)
     wait_until_drawn(page)
     expect(page.locator("#caption")).to_have_text(say("example", prompt="a red mushroom"))
