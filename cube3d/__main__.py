@@ -62,6 +62,7 @@ def _parser() -> Parser:
     command.add_argument("--seed", type=int, help="0 to 4294967295; drawn and reported if left out")
     command.add_argument("--guidance", type=float, default=3.0)
     command.add_argument("--top-p", type=_top_p, default=0.9, help="above 0 to 1, or 'greedy'")
+    _add_weights_option(command)
     command.add_argument("--box", type=float, nargs=3, metavar=("X", "Y", "Z"), help="proportions")
     _add_mesh_options(command)
     _add_file_options(command)
@@ -82,6 +83,7 @@ def _parser() -> Parser:
 
     command = _command(commands, "bench", bench, "time the stages on this machine")
     command.add_argument("--random-weights", action="store_true", help="true shapes, nothing downloaded")
+    _add_weights_option(command)
     command.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     _add_model_options(command)
 
@@ -95,7 +97,7 @@ def _parser() -> Parser:
 
 def _command(commands, name: str, run: Callable[[argparse.Namespace], None], summary: str) -> argparse.ArgumentParser:
     command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-    command.set_defaults(run=run)
+    command.set_defaults(run=run, weights="bf16")
     return command
 
 
@@ -115,6 +117,12 @@ def _add_file_options(command: argparse.ArgumentParser) -> None:
 def _add_model_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--model", default="mini", help="mini, a folder, or a hub repository (default: mini)")
     command.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+
+
+def _add_weights_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--weights", default="bf16", help="bf16, or fp8 or int8 on an NVIDIA GPU: half as much to read"
+    )
 
 
 def _top_p(text: str) -> float | None:
@@ -172,7 +180,7 @@ def bench(options: argparse.Namespace) -> None:
 
     if options.json:
         _check_target(options.json, ("json",))
-    figures = benchmark.run(options.model, options.random_weights, str(pick_device(options.device)))
+    figures = benchmark.run(options.model, options.random_weights, str(pick_device(options.device)), options.weights)
     if options.json:
         _write(options.json, (json.dumps(figures, indent=1) + "\n").encode())
     _say(json.dumps(figures))
@@ -222,7 +230,7 @@ def _check_target(path: Path, formats: tuple[str, ...]) -> None:
 def _load(options: argparse.Namespace):
     from .pipeline import Pipeline
 
-    return Pipeline.load(options.model, options.device)
+    return Pipeline.load(options.model, options.device, weights=options.weights)
 
 
 def _watch(events: Iterator, total: int):

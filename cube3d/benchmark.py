@@ -20,9 +20,11 @@ from torch import Tensor
 
 from . import checkpoint
 from .config import NAMED, ModelConfig
-from .engine import Engine, Functions
+from .engine import Engine
 from .errors import RequestError
+from .functions import Functions, best_dtype
 from .gpt import GPT
+from .kernels.matrix import FORMATS, Format
 
 
 def compare_precision(
@@ -43,15 +45,16 @@ def compare_precision(
     return kl.item(), (wanted.argmax(-1) == got.argmax(-1)).double().mean().item()
 
 
-def bytes_per_token(config: ModelConfig, item: int) -> dict[str, int]:
-    """Bytes of `item` per value that one request must read for a token, on average over an object."""
+def bytes_per_token(config: ModelConfig, item: int, weight_item: int | None = None) -> dict[str, int]:
+    """Bytes that one request must read a token, on average over an object: `item` a value, `weight_item` a weight."""
+    weight_item = weight_item or item
     gpt, steps = config.gpt, config.shape.num_encoder_latents
     width, layers = gpt.n_embd, gpt.n_layer + gpt.n_single_layer
     block = {"attention weights": 4 * width * width, "mlp weights": 12 * width * width}
     places = gpt.n_layer * config.conditions + layers * (steps + 1) / 2
     return {
-        **{name: layers * size * item for name, size in block.items()},
-        "head weights": gpt.shape_model_vocab_size * width * item,
+        **{name: layers * size * weight_item for name, size in block.items()},
+        "head weights": gpt.shape_model_vocab_size * width * weight_item,
         "keys and values": round(2 * 2 * width * places * item),  # two rows, each a key and a value
     }
 
@@ -93,15 +96,18 @@ def _object(engine: Engine, pair: Tensor) -> tuple[float, float]:
     return admit, loop
 
 
-def run(model: str, random_weights: bool = False, device: str = "auto") -> dict[str, Any]:
+def run(model: str, random_weights: bool = False, device: str = "auto", weights: Format = "bf16") -> dict[str, Any]:
     """Time whole objects of `model`, a name, a folder or a repository; returns JSON values and prints a table.
 
-    random_weights: the true shape without a download; `model` is then one that config.py names.
-    Raises RequestError for another name, CheckpointError and DownloadError as loading does.
+    random_weights: the true shape without a download; `model` is then one that config.py names. weights: as in
+    `Pipeline.load`. Raises RequestError for another name or for weights that this device cannot read, CheckpointError
+    and DownloadError as loading does.
     """
+    if weights not in FORMATS:
+        raise RequestError("weights", f"weights must be one of {', '.join(FORMATS)}, not {weights!r}.")
     place = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     cuda = place.type == "cuda"
-    dtype = torch.bfloat16 if cuda else torch.float32
+    dtype = best_dtype(place)
     if random_weights:
         if model not in NAMED:
             message = f"There is no shape named {model!r}; with random weights choose one of {', '.join(NAMED)}."
@@ -111,19 +117,20 @@ def run(model: str, random_weights: bool = False, device: str = "auto") -> dict[
         folder, config = checkpoint.resolve(model)
         gpt = checkpoint.load_gpt(folder, place, dtype)
     steps = config.shape.num_encoder_latents
+    functions = Functions.usual(place, config.gpt, weights)
     bandwidth = read_bandwidth(place)
     if cuda:
         torch.cuda.reset_peak_memory_stats(place)
 
     engines: list[Engine] = []
     make = {"steps": steps, "device": place, "conditions": config.conditions, "dtype": dtype}
-    started = _seconds(lambda: engines.append(Engine(gpt, **make)), place)
+    started = _seconds(lambda: engines.append(Engine(gpt, **make, functions=functions)), place)
     engine = engines.pop()
     pair = torch.randn(2, config.conditions, config.gpt.n_embd, device=place)
     admits, loops = zip(*[_object(engine, pair) for _ in range(4)][1:], strict=True)
     peak = torch.cuda.max_memory_allocated(place) / 2**30 if cuda else None
 
-    parts = bytes_per_token(config, dtype.itemsize)
+    parts = bytes_per_token(config, dtype.itemsize, dtype.itemsize if weights == "bf16" else 1)
     floor = sum(parts.values()) / bandwidth
     loop = statistics.median(loops)
     result = {
@@ -134,6 +141,7 @@ def run(model: str, random_weights: bool = False, device: str = "auto") -> dict[
         "commit": commit(),
         "threads": None if cuda else torch.get_num_threads(),
         "dtype": str(dtype).removeprefix("torch."),
+        "read_as": str(dtype).removeprefix("torch.") if weights == "bf16" else weights,
         "tokens": steps,
         "start_up_s": started,
         "graphs": engine.captures,

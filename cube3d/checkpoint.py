@@ -207,15 +207,16 @@ def save(folder: Path, config: ModelConfig, gpt: GPT, shape: ShapeTokenizer, pla
         raise SaveError(f"The model could not be written to {folder} ({error}); free space or name another.") from error
 
 
-def digest(folder: str | Path) -> str:
-    """First 16 hex digits of a SHA-256 over the weight files' names and contents, the bundled text encoder's included.
+def digest(folder: str | Path, form: str = "bf16") -> str:
+    """First 16 hex digits of a SHA-256 over the weight files' names and contents, the bundled text encoder's included,
+    and over the form in which the transformer's are used, if it is another.
 
     Free for a folder in the hub's cache; otherwise the files are read (0.7 GB a second and core on a small machine).
     """
     folder = Path(folder)
     stems = [_GPT, _SHAPE, *(["text_encoder"] if any(folder.glob("text_encoder*.safetensors")) else [])]
     files = [path for stem in stems for path in packing.shard_files(folder, stem)]
-    listing = "".join(f"{_sha256(path)}  {path.name}\n" for path in files)
+    listing = "".join(f"{_sha256(path)}  {path.name}\n" for path in files) + ("" if form == "bf16" else form)
     return hashlib.sha256(listing.encode()).hexdigest()[:16]
 
 

@@ -9,25 +9,20 @@ Knows nothing of text, meshes or threads; the only file that mentions CUDA graph
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from .functions import Functions, best_dtype
 from .gpt import GPT, rotary_table
-from .sampling import lanes, sample
-from .step import attend, attend_by_sums, close, project, weights
+from .sampling import lanes
+from .step import weights
 
 if TYPE_CHECKING:
     from .kernels.chain import Chain
-    from .kernels.matrix import Format
-
-_log = logging.getLogger(__name__)
 
 BUCKET = 128  # cache positions: attention reads the live length rounded up to a multiple of this
 AHEAD = 16  # steps that CUDA may have queued before the host waits, so that a request can be stopped
@@ -48,42 +43,10 @@ class Slots:
         return Slots(*(getattr(self, field.name)[part] for field in fields(self)))
 
 
-@dataclass(frozen=True, slots=True)
-class Functions:
-    """What a step is made of, swapped as functions: plain torch, the same compiled, or a chain of kernels instead."""
-
-    project: Callable[..., Tensor] = project
-    attend: Callable[..., Tensor] = attend
-    close: Callable[..., Tensor] = close
-    sample: Callable[..., Tensor] = sample
-    chain: Callable[..., Chain] | None = None
-
-    @classmethod
-    def compiled(cls) -> Functions:
-        return cls(*map(torch.compile, (project, attend_by_sums, close, sample)))
-
-    @classmethod
-    def triton(cls, kind: Format = "bf16", **more: object) -> Functions:
-        """Own kernels; `kind` "fp8" or "int8" reads weights of 8 bits. `more` is what else `Chain` takes."""
-        from .kernels.chain import Chain  # needs Triton
-
-        return cls(chain=partial(Chain, kind=kind, **more))
-
-    @classmethod
-    def usual(cls, device: torch.device) -> Functions:
-        """Compiled pieces on CUDA where Triton is, else plain torch. Kernels are for who asks: `Functions.triton`."""
-        if device.type != "cuda":
-            return cls()
-        if find_spec("triton") is None:
-            _log.warning("Tokens take several times longer without Triton; install it with `pip install triton`.")
-            return cls()
-        return cls.compiled()
-
-
 class Engine:
     """Decodes `steps` tokens a request with `gpt`, `slots` requests at a time.
 
-    gpt         moved (not copied) to `device` and `dtype`: bfloat16 on CUDA and float32 elsewhere unless given
+    gpt         moved (not copied) to `device` and `dtype`; None: `best_dtype`
     conditions  length S of the conditioning stream; None: taken from the first request, which then waits for start-up
     graphs      False runs the same step without capturing it; it has no effect outside CUDA
     functions   what a step is made of; None: `Functions.usual`
@@ -102,12 +65,12 @@ class Engine:
     ) -> None:
         self.device = torch.device(device)
         self.cuda = self.device.type == "cuda"
-        self.dtype = dtype or (torch.bfloat16 if self.cuda else torch.float32)
+        self.dtype = dtype or best_dtype(self.device)
         self.gpt = gpt.to(self.device, self.dtype).eval()
         self.steps, self.slots, self.conditions = steps, slots, conditions
         self.codes = gpt.config.shape_model_vocab_size
         self.captures = 0
-        self._functions = functions or Functions.usual(self.device)
+        self._functions = functions or Functions.usual(self.device, gpt.config)
         self._chain: Chain | None = None
         self._capture_graphs = graphs and self.cuda
         self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}

@@ -18,9 +18,11 @@ import torch
 from . import checkpoint, english, export, field, mesh, scan, surface
 from .config import ModelConfig
 from .device import pick_device
-from .engine import Engine, Functions
+from .engine import Engine
 from .errors import DeviceError, EmptySurface, RequestError
+from .functions import Functions
 from .gpt import GPT, box_extent
+from .kernels.matrix import FORMATS, Format
 from .limits import Known
 from .reading import Reader, Reading
 from .records import (
@@ -66,28 +68,42 @@ class Pipeline:
         lazy: bool = False,
         reader: Reader | None = None,
         known: Known | None = None,
+        functions: Functions | None = None,
     ) -> None:
         self.config, self.device, self.slots = config, device, slots
         self.steps = config.shape.num_encoder_latents
         self.info = ModelInfo(config.name, digest, config.licence, self.steps, config.shape.num_codes, config.previews)
         self._text, self._gpt, self._shape = text, gpt, shape
         self._reader, self._known = reader, known
-        conditions, functions = (None, Functions()) if lazy else (config.conditions, None)
+        conditions, functions = (None, Functions()) if lazy else (config.conditions, functions)
         self._engine = Engine(gpt, self.steps, device, slots=slots, conditions=conditions, functions=functions)
         self._worker = Worker(between=lambda: self._engine.step(STEPS_A_TURN))
 
     @classmethod
-    def load(cls, model: str | Path = "mini", device: str = "auto", slots: int = 4, lazy: bool = False) -> Pipeline:
+    def load(
+        cls,
+        model: str | Path = "mini",
+        device: str = "auto",
+        slots: int = 4,
+        lazy: bool = False,
+        weights: Format = "bf16",
+    ) -> Pipeline:
         """`model`: "mini", a folder, or a hub repository such as "Roblox/cube3d-v0.5" (its size is stated first).
 
         device: auto, cpu, cuda, cuda:N or mps. slots: requests served together. lazy: leave buffers and graphs to the
-        first request and compile nothing, for a process that may use its GPU only in forks of itself.
-        Raises RequestError, CheckpointError, DownloadError.
+        first request and compile nothing, for a process that may use its GPU only in forks of itself. weights: what a
+        token's step reads, bf16 (16 bits on CUDA, 32 elsewhere), or on an NVIDIA GPU fp8 or int8, which are half as
+        much to read. Raises RequestError, CheckpointError, DownloadError.
         """
         if type(slots) is not int or slots < 1:
             raise RequestError("slots", f"slots must be a whole number from 1, not {slots!r}.")
         place = pick_device(device)
+        if weights not in FORMATS:
+            raise RequestError("weights", f"weights must be one of {', '.join(FORMATS)}, not {weights!r}.")
+        if weights != "bf16" and (lazy or place.type != "cuda"):
+            raise RequestError("weights", f"Weights in {weights} need an NVIDIA GPU that is always there. Use bf16.")
         folder, config = checkpoint.resolve(model)
+        functions = None if lazy else Functions.usual(place, config.gpt, weights)
         gpt, shape = checkpoint.load(folder, place)
         text = load_text(config.text_encoder, folder, place)
         reader = known = None
@@ -97,7 +113,8 @@ class Pipeline:
             # and a process that forks must not have computed before.
             if (folder / "known.txt").is_file() and not lazy:
                 known = Known.load(folder, text if place.type == "cpu" else load_text("minilm", folder))
-        return cls(config, checkpoint.digest(folder), text, gpt, shape, place, slots, lazy, reader, known)
+        digest = checkpoint.digest(folder, weights)
+        return cls(config, digest, text, gpt, shape, place, slots, lazy, reader, known, functions)
 
     def warm_up(self) -> None:
         """Make one object, so that no visitor waits while kernels are chosen and memory is had."""

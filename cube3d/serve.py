@@ -38,6 +38,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--device", default=env("CUBE3D_DEVICE", "auto"), help="auto, cpu, cuda or mps (CUBE3D_DEVICE)"
     )
     command.add_argument(
+        "--weights",
+        default=env("CUBE3D_WEIGHTS", "bf16"),
+        help="bf16, or fp8 or int8 on an NVIDIA GPU: half as much to read (CUBE3D_WEIGHTS)",
+    )
+    command.add_argument(
         "--slots", type=int, default=env("CUBE3D_SLOTS", "4"), help="requests served together (CUBE3D_SLOTS)"
     )
     command.add_argument("--results", type=Path, help="folder for finished objects, default: the user's cache")
@@ -70,7 +75,8 @@ def serve(options: argparse.Namespace) -> None:
     from .store import Store, default_root
 
     store = Store(options.results or default_root(), int(options.quota * 1e9))
-    pipeline = Pipeline.load(options.model, options.device, options.slots, lazy=lend is not None)
+    lazy = lend is not None
+    pipeline = Pipeline.load(options.model, options.device, options.slots, lazy=lazy, weights=options.weights)
     if lend is not None:
         pipeline = zero_gpu.ZeroGPU(pipeline, lend)
     elif pipeline.device.type == "cuda":

@@ -17,6 +17,23 @@ def test_bytes_of_the_released_model():
     assert keys_and_values == pytest.approx(174e6, rel=0.01)
 
 
+def test_narrow_weights_are_half_the_weights_and_all_of_the_cache():
+    whole, half = (benchmark.bytes_per_token(NAMED["mini"], 2, item) for item in (2, 1))
+    assert {name: size / half[name] for name, size in whole.items()} == {
+        "attention weights": 2,
+        "mlp weights": 2,
+        "head weights": 2,
+        "keys and values": 1,
+    }
+
+
+@pytest.mark.parametrize(("weights", "words"), [("fp8", "need an NVIDIA GPU"), ("fp4", "must be one of bf16, fp8")])
+def test_weights_that_the_device_cannot_read(monkeypatch, weights, words):
+    monkeypatch.setitem(NAMED, "tiny", TINY)
+    with pytest.raises(RequestError, match=words):
+        benchmark.run("tiny", random_weights=True, device="cpu", weights=weights)
+
+
 def test_a_run_on_the_cpu(monkeypatch, capsys):
     monkeypatch.setitem(NAMED, "tiny", TINY)
     result = benchmark.run("tiny", random_weights=True, device="cpu")

@@ -100,6 +100,12 @@ def test_digest_follows_the_weights(folder):
     assert digest(folder) != before
 
 
+def test_digest_follows_the_form_of_the_weights():
+    """Since other tokens come of weights of 8 bits."""
+    assert len({digest(TINY), digest(TINY, "fp8"), digest(TINY, "int8")}) == 3
+    assert digest(TINY, "bf16") == digest(TINY)
+
+
 # A wrong one: one clear sentence
 
 

@@ -85,6 +85,8 @@ def test_tokenize_then_reconstruct(tmp_path: Path) -> None:
         (["generate", "a", "-o", "no/such/folder/x.glb"], "does not exist"),
         (["generate", "a", "-o", "x.glb", "--model", "nothing-here"], "nothing-here"),
         (["generate", "a", "-o", "x.glb", "--device", "abacus"], "abacus"),
+        (["generate", "a", "-o", "x.glb", "--device", "cpu", "--weights", "fp8"], "need an NVIDIA GPU"),
+        (["generate", "a", "-o", "x.glb", "--device", "cpu", "--weights", "2 bits"], "one of bf16, fp8, int8"),
         (["generate", "a"], "-o"),
         (["generate", "a", "-o", "n" * 300 + "/x.glb"], "no place for a file"),
         (["generate", "a", "-o", "."], "must end in"),

@@ -32,8 +32,8 @@ def happened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple]:
     """What `serve` did, in order, over a pipeline and a page that only take notes."""
     notes = []
 
-    def load(model: str, device: str, slots: int, lazy: bool) -> SimpleNamespace:
-        notes.append(("load", model, device, slots, lazy))
+    def load(model: str, device: str, slots: int, lazy: bool, weights: str) -> SimpleNamespace:
+        notes.append(("load", model, device, slots, lazy, weights))
         return SimpleNamespace(device=SimpleNamespace(type=device), warm_up=lambda: notes.append(("warm up",)))
 
     for name in ("GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT", "GRADIO_MCP_SERVER", "SPACES_ZERO_GPU"):
@@ -47,7 +47,7 @@ def happened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple]:
 def test_without_options_this_machine_alone_is_served(happened: list[tuple], tmp_path: Path) -> None:
     serve.serve(options())
     (loaded, (_, store, launch)) = happened
-    assert loaded == ("load", "mini", "auto", 4, False)
+    assert loaded == ("load", "mini", "auto", 4, False, "bf16")
     assert (store.root, store.quota) == (tmp_path / "results", 10**9)
     expected = {"server_name": "127.0.0.1", "server_port": None, "root_path": None, "mcp_server": False}
     assert launch == expected
@@ -59,6 +59,7 @@ def test_the_environment_speaks_and_options_have_the_last_word(
     environment = {
         "CUBE3D_MODEL": "some/folder",
         "CUBE3D_DEVICE": "cpu",
+        "CUBE3D_WEIGHTS": "int8",
         "CUBE3D_SLOTS": "2",
         "CUBE3D_QUOTA": "0.5",
         "GRADIO_SERVER_NAME": "0.0.0.0",
@@ -69,7 +70,7 @@ def test_the_environment_speaks_and_options_have_the_last_word(
         monkeypatch.setenv(name, value)
     serve.serve(options("--results", str(tmp_path / "elsewhere"), "--slots", "3"))
     (loaded, (_, store, launch)) = happened
-    assert loaded == ("load", "some/folder", "cpu", 3, False)
+    assert loaded == ("load", "some/folder", "cpu", 3, False, "int8")
     assert (store.root, store.quota) == (tmp_path / "elsewhere", 5 * 10**8)
     assert launch == {
         "server_name": "0.0.0.0",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-Format = Literal["bf16", "fp8", "int8"]
+Format = Literal["bf16", "fp8", "int8"]  # bf16: 16 bits where the device has them, else float32
+FORMATS: tuple[Format, ...] = get_args(Format)
 _TOP = {torch.float8_e4m3fn: 448.0, torch.int8: 127.0}
 
 
