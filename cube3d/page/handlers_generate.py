@@ -122,10 +122,13 @@ class Generating:
         return *self.idle(), note, ""
 
     def stop(self, visitor: gr.Request) -> tuple[Any, ...]:
-        """Stop was pressed -> generate button, stop button, sketches, note, overlay."""
+        """Stop was pressed -> stop button, sketches, note, overlay. Generate waits for `idle` or `refused`.
+
+        Pressed before, it would find gradio still busy with the run that ends, which then ends the next one's.
+        """
         self._stopped.add(visitor.session_hash)
         self._close(visitor)
-        return *self.idle(), views.note(language(visitor)("stopped")), ""
+        return gr.update(visible=False), "", views.note(language(visitor)("stopped")), ""
 
     def leave(self, visitor: gr.Request) -> None:
         """The page was closed or reloaded."""

@@ -27,7 +27,7 @@ class Sources:
         say = language(visitor)
         path = Path(file)
         recipe = read_recipe(path.read_bytes())
-        path.unlink()
+        self._drop(path)
         fields, notice = share.from_recipe(recipe, self._pipeline.info, say)
         if not fields:
             return views.note(say("not_ours", name=path.name), "error"), *fill({})
@@ -47,7 +47,7 @@ class Sources:
             said = str(failure).replace(str(path), path.name)  # where it lies here is nobody's business
             return None, "", gr.update(visible=False), None, views.note(said, "error")
         finally:
-            path.unlink(missing_ok=True)
+            self._drop(path)
         return self._from(Source(name=path.name, tokens=tokens), views.note(say("source.ready")), visitor)
 
     def more(self, visitor: gr.Request, event: gr.EventData) -> tuple[Any, ...]:
@@ -70,6 +70,11 @@ class Sources:
     def clear(self) -> tuple[Any, ...]:
         """Start from nothing again -> source, what it says, its controls, the mesh input, note."""
         return None, "", gr.update(visible=False), gr.update(value=None, visible=True), ""
+
+    def _drop(self, path: Path) -> None:
+        """Remove what was handed in. A request that no page sends may name a stored object instead, which stays."""
+        if not path.resolve().is_relative_to(self._store.root):
+            path.unlink(missing_ok=True)
 
     def _from(self, source: Source, note: str, visitor: gr.Request) -> tuple[Any, ...]:
         said = views.source(source["name"], language(visitor))

@@ -35,6 +35,23 @@ def test_one_public_endpoint_and_nothing_else(pipeline, store):
     assert len(info["named_endpoints"]["/generate"]["returns"]) == 2
 
 
+def test_no_program_goes_past_the_queue(pipeline, store):
+    with launched(pipeline, store) as url:
+        answer = httpx.post(f"{url}gradio_api/run/generate", json={"data": ["a chair", "", 7, 3, 0.9, None, 128, 10_000]})
+    assert answer.status_code == 404
+    assert "queue" in answer.json()["detail"]
+    assert pipeline.requests == []
+
+
+def test_a_stored_object_named_as_an_upload_stays(pipeline, store):
+    stored = store.save(finished(Request("a chair", seed=7), pipeline.info))
+    asked = {"data": [{"path": str(stored.glb), "meta": {"_type": "gradio.FileData"}}]}
+    with launched(pipeline, store) as url:
+        answer = httpx.post(f"{url}gradio_api/run/restore", json=asked)
+    assert answer.is_success
+    assert stored.glb.exists()
+
+
 def test_a_program_streams_statuses_and_gets_the_file_and_its_description(store):
     pipeline = FakePipeline(tokens=60, pause=0.02)
     with launched(pipeline, store) as url, client(url) as connected:
