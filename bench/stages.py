@@ -32,7 +32,7 @@ from cube3d import field as fields  # noqa: E402
 from cube3d.benchmark import bytes_per_token, commit, read_bandwidth  # noqa: E402
 from cube3d.config import BOUND, NAMED, ModelConfig, ShapeConfig  # noqa: E402
 from cube3d.engine import Engine  # noqa: E402
-from cube3d.refine import Evaluate  # noqa: E402
+from cube3d.refine import Evaluate, every_point  # noqa: E402
 from cube3d.text import load_text  # noqa: E402
 
 PUBLISHED = {  # seconds of the released pipeline for v0.5 with random weights on an H200, measured on 29 November 2026
@@ -145,27 +145,32 @@ def tokens_stage(device: Device, config: ModelConfig, gpt: nn.Module, pair: Tens
     return row, tokens.to(device.place)
 
 
-def chair(resolution: int, place: torch.device) -> Tensor:
-    """Signed distances (R + 1,)^3 to a chair with a back of rungs, positive inside: an object of middling surface."""
-    parts = [([0.0, 0.0, 0.0], [0.5, 0.05, 0.5])]
-    parts += [([x, -0.5, z], [0.04, 0.46, 0.04]) for x in (-0.45, 0.45) for z in (-0.45, 0.45)]
-    parts += [([x, 0.45, -0.46], [0.03, 0.45, 0.03]) for x in (-0.45, -0.15, 0.15, 0.45)]
-    parts += [([0.0, y, -0.46], [0.5, 0.05, 0.04]) for y in (0.35, 0.9)]
-    axis = torch.linspace(-BOUND, BOUND, resolution + 1, device=place)
-    least = torch.full(3 * axis.shape, torch.inf, device=place)
-    for centre, half in parts:
-        x, y, z = ((axis - c).abs() - h for c, h in zip(centre, half, strict=True))
-        x, y, z = x[:, None, None], y[:, None], z
-        outside = (x.clamp(min=0).square() + y.clamp(min=0).square() + z.clamp(min=0).square()).sqrt()
-        least = torch.minimum(least, outside + torch.maximum(torch.maximum(x, y), z).clamp(max=0))
-    return -least
+def chair(points: Tensor) -> Tensor:
+    """(Q, 3) points in model units -> (Q,) distances to a chair with a back of rungs, positive inside: an object of
+    middling surface.
+    """
+    legs = [([x, -0.5, z], [0.04, 0.46, 0.04]) for x in (-0.45, 0.45) for z in (-0.45, 0.45)]
+    rungs = [([x, 0.45, -0.46], [0.03, 0.45, 0.03]) for x in (-0.45, -0.15, 0.15, 0.45)]
+    rails = [([0.0, y, -0.46], [0.5, 0.05, 0.04]) for y in (0.35, 0.9)]
+    parts = torch.tensor([*legs, *rungs, *rails, ([0.0, 0.0, 0.0], [0.5, 0.05, 0.5])], device=points.device)
+    beyond = (points[:, None] - parts[:, 0]).abs() - parts[:, 1]
+    return -(beyond.clamp(min=0).norm(dim=2) + beyond.amax(2).clamp(max=0)).amin(1)
+
+
+def chair_on_grid(resolution: int, place: torch.device) -> Tensor:
+    """(R + 1,)^3 values of `chair`."""
+
+    def values(points: Tensor) -> Tensor:
+        return torch.cat([chair(part * (2 * BOUND / resolution) - BOUND) for part in points.split(2**19)])
+
+    return every_point(values, resolution, place)
 
 
 class Asked:
-    """Stands in for what makes a function of grid points: counts them, and replaces the answers by `solid`'s."""
+    """Stands in for what makes a function of points: counts them, and replaces the answers, if there is by what."""
 
-    def __init__(self, make: Callable[..., Evaluate], solid: Tensor | None) -> None:
-        self.make, self.solid, self.points = make, solid, 0
+    def __init__(self, make: Callable[..., Evaluate], instead: Evaluate | None) -> None:
+        self.make, self.instead, self.points = make, instead, 0
 
     def __call__(self, *arguments: Any) -> Evaluate:
         evaluate, self.points = self.make(*arguments), 0
@@ -173,30 +178,33 @@ class Asked:
         def answer(points: Tensor) -> Tensor:
             self.points += len(points)
             found = evaluate(points)
-            return found if self.solid is None else self.solid[points.unbind(1)]
+            return self.instead(points) if self.instead else found
 
         return answer
 
 
-def field_stage(
+def surface_stages(
     device: Device, config: ModelConfig, shape: nn.Module, latents: Tensor, resolution: int, stand_in: bool
-) -> tuple[Row, Any]:
-    """Coarse to fine, of the latents or with the answers replaced by a chair's."""
+) -> tuple[list[Row], Any, Any]:
+    """Coarse to fine, and the surface in it, of the latents or with the answers replaced by a chair's."""
     name = "captured_logits" if device.place.type == "cuda" else "grid_logits"
-    asked = Asked(getattr(fields, name), chair(resolution, device.place) if stand_in else None)
-    with mock.patch.object(fields, name, asked):
-        seconds, sampled = device.seconds(lambda: fields.sample_field(shape, latents, resolution))
-    more = {
-        "points": asked.points,
-        "share": asked.points / (resolution + 1) ** 3,
-        "answers": "a chair's" if stand_in else "its own",
-    }
-    return device.row("field", seconds, operations=asked.points * point_operations(config.shape), **more), sampled
+    solid = chair_on_grid(resolution, device.place) if stand_in else None
+    on_grid = Asked(getattr(fields, name), (lambda points: solid[points.unbind(1)]) if stand_in else None)
+    anywhere = Asked(fields.logits_at, chair if stand_in else None)
+    with mock.patch.object(fields, name, on_grid):
+        sample, sampled = device.seconds(lambda: fields.sample_field(shape, latents, resolution))
+    extract, (vertices, faces) = device.seconds(lambda: surface.extract(sampled, anywhere(shape, latents)))
+    each, answers = point_operations(config.shape), "a chair's" if stand_in else "its own"
+    size = 4 * (resolution + 1) ** 3
+    more = {"points": on_grid.points, "share": 4 * on_grid.points / size, "answers": answers}
+    rows = [
+        device.row("field", sample, operations=on_grid.points * each, **more),
+        device.row("surface", extract, size, anywhere.points * each, points=anywhere.points, faces=len(faces)),
+    ]
+    return rows, vertices, faces
 
 
-def mesh_stages(
-    device: Device, shape: nn.Module, latents: Tensor, sampled: Any, vertices: Any, faces: Any, target: int
-) -> list[Row]:
+def mesh_stages(device: Device, shape: nn.Module, latents: Tensor, vertices: Any, faces: Any, target: int) -> list[Row]:
     """Clean-up with colours, and the file, as far as their packages are here."""
     try:
         from cube3d import mesh
@@ -240,11 +248,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         seconds, latents = device.seconds(lambda: shape.decode(tokens[None]))
     operations = latents_operations(config.shape)
     rows.append(device.row("latents", seconds, weight_bytes(shape.decoder), operations))
-    row, sampled = field_stage(device, config, shape, latents, options.resolution, options.random_weights)
-    rows.append(row)
-    seconds, (vertices, faces) = device.seconds(lambda: surface.extract(sampled))
-    rows.append(device.row("surface", seconds, bytes=4 * (options.resolution + 1) ** 3, faces=len(faces)))
-    rows += mesh_stages(device, shape, latents, sampled, vertices, faces, options.faces)
+    found, vertices, faces = surface_stages(device, config, shape, latents, options.resolution, options.random_weights)
+    rows += found
+    rows += mesh_stages(device, shape, latents, vertices, faces, options.faces)
     measured = [row for row in rows if "seconds" in row]
     return {
         "model": config.name,
