@@ -136,10 +136,11 @@ def _widened(points: Tensor) -> Tensor:
 
 def _around(points: Tensor, known: Tensor) -> Tensor:
     """(Q, 3) -> (P, 3): the 26 neighbours of each that are not known, each once."""
-    step, last = torch.arange(-1, 2, device=points.device), len(known) - 1
-    x, y, z = (points[:, None] + torch.cartesian_prod(step, step, step)).clamp_(0, last).unbind(-1)
-    flat = ((x * (last + 1) + y) * (last + 1) + z).flatten()
+    step, side = torch.arange(-1, 2, device=points.device), len(known)
+    x, y, z = (points[:, None] + torch.cartesian_prod(step, step, step)).clamp_(0, side - 1).unbind(-1)
+    flat = ((x * side + y) * side + z).flatten()
     flat = torch.where(known.flatten()[flat], -1, flat)
-    # Always one -1, and the first: dropping it by a mask would have the host wait for the device once more.
+    # Always one -1, and the first: dropping it by a mask would have the host wait for the device once more, as would
+    # torch.unravel_index.
     new = torch.cat([flat, flat.new_full((1,), -1)]).unique()[1:]
-    return torch.stack(torch.unravel_index(new, known.shape), 1)
+    return torch.stack([new // side**2, new // side % side, new % side], 1)
