@@ -7,13 +7,15 @@ closed goes out closed: every edge on exactly two faces, in opposite directions,
 from __future__ import annotations
 
 import threading
+from typing import NamedTuple
 
 import fast_simplification
 import numpy as np
-from scipy.sparse import coo_array
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from .errors import EmptySurface
+from .manifold import cut_apart, is_closed
 from .records import Mesh, MeshReport
 
 SPECK_DIAGONAL, SPECK_VOLUME = 0.04, 5e-4  # of the largest piece's; a speck is below both
@@ -21,9 +23,9 @@ SPECK_SHARE = 0.01  # of the volume of all pieces: specks that make up more, tog
 FLAT = 1e-6  # volume over diagonal cubed
 AIMS, SHORTFALL = 4, 0.01  # cutting apart adds and takes faces: aim again if that missed the target by more
 RETRIES = (1.0, 1.15, 1.35, 1.7, 2.5, 4.0)  # times the budget
-ROUNDS = (3.0, 3.0, 4.0, 5.0, 6.0, 7.0, 7.0)  # how much error each pass accepts (the library's aggressiveness)
+ROUNDS = (4.0, 4.0, 5.0, 6.0, 7.0, 7.0)  # how much error each pass accepts (the library's aggressiveness)
 JITTER = 2e-4  # of the diagonal, before each further pass: exactly flat regions block the collapse of their slivers
-GAP = 0.01  # of the way to its own faces' centre: how far a vertex moves when it is cut from another
+HASH = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)  # odd numbers of many bits
 
 _simplifier = threading.Lock()  # the library keeps its mesh in global variables
 
@@ -39,61 +41,57 @@ def tidy(vertices: np.ndarray, faces: np.ndarray, target_faces: int | None) -> t
     Raises EmptySurface when nothing with a volume is left.
     """
     vertices, faces = _weld(vertices, np.asarray(faces, np.int64))
-    if not is_closed(faces):
-        vertices, faces = _cut_apart(vertices, faces)
-    faces, removed = _drop_pieces(vertices, faces)
+    closed = is_closed(faces)
+    if not closed:
+        vertices, faces = cut_apart(vertices, faces)
+        closed = is_closed(faces)
+    faces, shells, removed, volume = _drop_pieces(vertices, faces)
     if not len(faces):
         raise EmptySurface("The model produced nothing solid. Try another seed or prompt.")
-    if _volumes(vertices, faces).sum() < 0:
+    if volume < 0:
         faces = faces[:, ::-1]
     if target_faces is not None and len(faces) > target_faces:
-        vertices, faces = _reduce(vertices, faces, target_faces)
+        vertices, faces, shells = _reduce(vertices, faces, shells, target_faces, closed)
     vertices, faces = _compact(vertices, faces)
     mesh = Mesh(vertices.astype(np.float32), faces.astype(np.int32), vertex_normals(vertices, faces))
-    shells = int(_pieces(faces).max()) + 1
     return mesh, MeshReport(target_faces, len(faces), len(vertices), is_closed(faces), shells, removed)
-
-
-def is_closed(faces: np.ndarray) -> bool:
-    """Whether every edge lies on exactly two faces, which run along it in opposite directions."""
-    tail, head = _half_edges(faces)
-    count = int(faces.max(initial=0)) + 1
-    there, back = np.sort(tail * count + head), np.sort(head * count + tail)
-    return bool(len(faces)) and bool((np.diff(there) > 0).all()) and np.array_equal(there, back)
 
 
 def vertex_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     """(V, 3) float32 unit normals, each face weighted by its angle at the vertex; up where that leaves no direction."""
-    corners = vertices[faces].astype(np.float64)
-    after = np.roll(corners, -1, 1) - corners
-    before = np.roll(corners, 1, 1) - corners
-    cross = np.cross(after, before)  # (F, 3, 3): thrice the face's normal, with its length
-    angles = np.arctan2(np.linalg.norm(cross, axis=2), (after * before).sum(2))
-    normals = _sum_by(faces.ravel(), (_unit(cross) * angles[:, :, None]).reshape(-1, 3), len(vertices))
-    normals = _unit(normals)
+    corners = [vertices[column].T.astype(np.float64) for column in faces.T]
+    sides = [corners[(k + 1) % 3] - corners[k] for k in range(3)]
+    cross = _cross(sides[0], sides[1])
+    area = np.sqrt((cross * cross).sum(0))
+    angles = np.concatenate([np.arctan2(area, -(sides[k] * sides[k - 1]).sum(0)) for k in range(3)])
+    weights = angles / np.tile(np.where(area > 0, area, 1), 3)
+    normals = np.stack([np.bincount(faces.T.ravel(), np.tile(row, 3) * weights, len(vertices)) for row in cross], 1)
+    length = np.linalg.norm(normals, axis=1, keepdims=True)
+    normals = np.divide(normals, length, out=np.zeros_like(normals), where=length > 0)
     normals[~normals.any(1)] = (0.0, 1.0, 0.0)
     return normals.astype(np.float32)
 
 
-def _reduce(vertices: np.ndarray, faces: np.ndarray, target: int) -> tuple[np.ndarray, np.ndarray]:
-    must_close = is_closed(faces)
+def _reduce(
+    vertices: np.ndarray, faces: np.ndarray, shells: int, target: int, must_close: bool
+) -> tuple[np.ndarray, np.ndarray, int]:
     for factor in RETRIES:
         limit = goal = int(target * factor)
-        best = vertices, faces[:0]
+        best = vertices, faces[:0], 0
         for _ in range(AIMS):
             if not 0 < goal < len(faces):
                 break
-            found, kept = _cut_apart(*_weld(*_simplify(vertices, faces, goal)))
-            kept, _ = _drop_pieces(found, kept)
-            if len(best[1]) < len(kept) <= limit and (is_closed(kept) or not must_close):
-                best = found, kept
+            found, kept = cut_apart(*_weld(*_simplify(vertices, faces, goal)))
+            kept, pieces, *_ = _drop_pieces(found, kept)
+            if len(best[1]) < len(kept) <= limit and (not must_close or is_closed(kept)):
+                best = found, kept, pieces
             room = limit - len(kept)
             if 0 <= room <= SHORTFALL * limit:
                 break
             goal += room if room > 0 else 2 * room
         if len(best[1]):
             return best
-    return vertices, faces
+    return vertices, faces, shells
 
 
 def _simplify(vertices: np.ndarray, faces: np.ndarray, target: int) -> tuple[np.ndarray, np.ndarray]:
@@ -112,152 +110,70 @@ def _simplify(vertices: np.ndarray, faces: np.ndarray, target: int) -> tuple[np.
 def _weld(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Merge vertices that share a place; drop the faces that this leaves without an area."""
     vertices = vertices.astype(np.float64) + 0.0  # -0.0 and 0.0 are one place
-    order = np.lexsort(vertices.T)
-    new = np.ones(len(vertices), bool)
-    new[1:] = (np.diff(vertices[order], axis=0) != 0).any(1)
-    place = np.empty(len(vertices), np.int64)
-    place[order] = np.cumsum(new) - 1
-    faces = place[faces]
-    return vertices[order[new]], faces[(faces != np.roll(faces, 1, 1)).all(1)]
+    hashes = np.sort((vertices.view(np.uint64) * HASH).sum(1))
+    if (hashes[1:] == hashes[:-1]).any():
+        order = np.lexsort(vertices.T)
+        new = np.ones(len(vertices), bool)
+        new[1:] = (np.diff(vertices[order], axis=0) != 0).any(1)
+        place = np.empty(len(vertices), np.int64)
+        place[order] = np.cumsum(new) - 1
+        vertices, faces = vertices[order[new]], place[faces]
+    a, b, c = faces.T
+    sound = (a != b) & (b != c) & (c != a)
+    return vertices, faces if sound.all() else faces[sound]
 
 
-def _cut_apart(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Make a closed surface that touches itself along edges or at vertices a 2-manifold; an open one is left alone.
-
-    Simplification folds thin parts flat. Two faces back to back cancel out. Where more than two faces meet at an edge
-    they are paired so that each pair encloses material. Around a vertex, faces joined through paired edges make a fan;
-    a vertex of several fans becomes several vertices, a little apart. Two edges between the same fans become distinct
-    by a new vertex halfway on one of them.
-    """
-    faces = _cancel_opposites(faces)
-    tail, _ = _half_edges(faces)
-    pairs = _pair(vertices, faces)
-    if pairs is None or not len(faces):
-        return vertices, faces
-    there, back = pairs
-    following = np.arange(len(tail)).reshape(-1, 3)[:, [1, 2, 0]].ravel()  # the corner after each corner
-    links = np.concatenate([there, following[there]]), np.concatenate([following[back], back])
-    count, fan = connected_components(coo_array((np.ones(len(links[0]), bool), links), shape=(len(tail),) * 2), False)
-    origin = np.empty(count, np.int64)
-    origin[fan] = tail
-    middle = _sum_by(fan, vertices[faces].mean(1).repeat(3, 0), count) / np.bincount(fan)[:, None]
-    shared = np.bincount(origin)[origin] > 1
-    moved = vertices[origin]
-    moved[shared] += GAP * (middle - moved)[shared]
-    return _split_doubles(moved, fan.reshape(-1, 3).astype(np.int64), there, back)
+class _Kept(NamedTuple):
+    faces: np.ndarray
+    pieces: int
+    dropped: int
+    volume: float  # of what is kept; negative inside out
 
 
-def _split_doubles(
-    vertices: np.ndarray, faces: np.ndarray, there: np.ndarray, back: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Put a vertex halfway on each paired edge (there, back) whose two ends another edge joins too."""
-    tail, head = _half_edges(faces)
-    _, first = np.unique(tail[there] * len(vertices) + head[there], return_index=True)
-    double = np.delete(np.arange(len(there)), first)
-    if not len(double):
-        return vertices, faces
-    owner = np.stack([there, back])[:, double] // 3
-    _, first = np.unique(owner, return_index=True)
-    alone = np.isin(np.arange(owner.size), first).reshape(owner.shape).all(0)  # one split a face and round
-    double, owner = double[alone], owner[:, alone]
-    middle = vertices[np.stack([tail, head])[:, there[double]]].mean(0)
-    middle += GAP * (vertices[faces[owner]].mean((0, 2)) - middle)
-    new = len(vertices) + np.arange(len(double))
-    halves = [faces.copy()]
-    for half_edge, face in zip((there[double], back[double]), owner, strict=True):
-        corner = half_edge % 3
-        half = faces[face]
-        half[np.arange(len(new)), corner] = new
-        halves.append(half)
-        halves[0][face, (corner + 1) % 3] = new
-    return _cut_apart(np.concatenate([vertices, middle]), np.concatenate(halves))
-
-
-def _pair(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Half-edges up the edges (from lower to higher vertex) and, in step, their partners down them; None if open."""
-    tail, head = _half_edges(faces)
-    up, down = np.flatnonzero(tail < head), np.flatnonzero(tail > head)
-    edge_up, edge_down = tail[up] * len(vertices) + head[up], head[down] * len(vertices) + tail[down]
-    up, down = up[np.argsort(edge_up, kind="stable")], down[np.argsort(edge_down, kind="stable")]
-    edge = np.sort(edge_up)
-    if not np.array_equal(edge, np.sort(edge_down)):
-        return None
-    if (np.diff(edge) == 0).any():
-        # Seen along the edge, material lies anticlockwise of a face that runs down it, as far as the next that runs up.
-        low = vertices[edge // len(vertices)]
-        axis = _unit(vertices[edge % len(vertices)] - low)
-        opposite = vertices[faces[:, [2, 0, 1]].ravel()]
-        zero = opposite[down[np.searchsorted(edge, edge)]] - low
-        up = up[np.lexsort((_turn(axis, zero, opposite[up] - low), edge))]
-        down = down[np.lexsort((_turn(axis, zero, opposite[down] - low), edge))]
-    return up, down
-
-
-def _turn(axis: np.ndarray, zero: np.ndarray, arm: np.ndarray) -> np.ndarray:
-    """Anticlockwise angle about `axis` from `zero` to `arm`, in [0, 2 pi)."""
-    sine = (axis * np.cross(zero, arm)).sum(1)
-    cosine = (zero * arm).sum(1) - (axis * zero).sum(1) * (axis * arm).sum(1)
-    return np.arctan2(sine, cosine) % (2 * np.pi)
-
-
-def _cancel_opposites(faces: np.ndarray) -> np.ndarray:
-    """Drop pairs of faces with the same corners in opposite order."""
-    first = faces.argmin(1)[:, None]
-    one, two, three = np.take_along_axis(faces, (first + np.arange(3)) % 3, 1).T
-    low, high, turned = np.minimum(two, three), np.maximum(two, three), two > three
-    order = np.lexsort((turned, high, low, one))
-    key = np.stack([one, low, high])[:, order]
-    doubled = (key[:, 1:] == key[:, :-1]).all(0) & (turned[order][1:] != turned[order][:-1])
-    keep = np.ones(len(faces), bool)
-    keep[order[1:][doubled]] = keep[order[:-1][doubled]] = False
-    return faces[keep]
-
-
-def _drop_pieces(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, int]:
-    """Faces without specks and flat pieces, and how many pieces went."""
+def _drop_pieces(vertices: np.ndarray, faces: np.ndarray) -> _Kept:
+    """Faces without specks and flat pieces."""
     if not len(faces):
-        return faces, 0
-    piece = _pieces(faces)
-    order = np.argsort(piece, kind="stable")
-    corners, starts = vertices[faces[order].ravel()], 3 * np.flatnonzero(np.diff(piece[order], prepend=-1))
-    extent = np.maximum.reduceat(corners, starts) - np.minimum.reduceat(corners, starts)
-    diagonal, volume = np.linalg.norm(extent, axis=1), np.abs(np.bincount(piece, _volumes(vertices, faces)))
-    drop = (diagonal < SPECK_DIAGONAL * diagonal.max()) & (volume < SPECK_VOLUME * volume.max())
-    drop &= volume[drop].sum() < SPECK_SHARE * volume.sum()
-    drop |= volume <= FLAT * diagonal**3
-    return faces[~drop[piece]], int(drop.sum())
+        return _Kept(faces, 0, 0, 0.0)
+    of_vertex, of_face, count = _pieces(faces)
+    order = np.argsort(of_vertex, kind="stable")
+    own = order[np.searchsorted(of_vertex[order], 0) :]  # vertices of no face belong to no piece
+    starts = np.searchsorted(of_vertex[own], np.arange(count))
+    extent = np.maximum.reduceat(vertices[own], starts) - np.minimum.reduceat(vertices[own], starts)
+    diagonal, volume = np.linalg.norm(extent, axis=1), np.bincount(of_face, _volumes(vertices, faces))
+    size = np.abs(volume)
+    drop = (diagonal < SPECK_DIAGONAL * diagonal.max()) & (size < SPECK_VOLUME * size.max())
+    drop &= size[drop].sum() < SPECK_SHARE * size.sum()
+    drop |= size <= FLAT * diagonal**3
+    return _Kept(
+        faces[~drop[of_face]] if drop.any() else faces, int((~drop).sum()), int(drop.sum()), volume[~drop].sum()
+    )
 
 
-def _pieces(faces: np.ndarray) -> np.ndarray:
-    """(F,) the number of the connected piece that each face belongs to, from 0."""
-    tail, head = _half_edges(faces)
-    count = int(faces.max()) + 1
-    _, label = connected_components(coo_array((np.ones(len(tail), bool), (tail, head)), shape=(count, count)), False)
-    return np.unique(label[faces[:, 0]], return_inverse=True)[1]
+def _pieces(faces: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """The connected piece, from 0, of each vertex (-1 without a face) and of each face, and how many there are."""
+    nodes = len(faces) + int(faces.max()) + 1  # faces, then vertices; a face links to its corners
+    ends = 3 * np.minimum(np.arange(nodes + 1, dtype=np.int32), len(faces))
+    corners = (faces.ravel() + len(faces)).astype(np.int32)
+    label = connected_components(csr_array((np.ones(faces.size, bool), corners, ends), (nodes, nodes)), False)[1]
+    used = np.bincount(label[: len(faces)], minlength=label.max() + 1) > 0
+    label = np.where(used, np.cumsum(used) - 1, -1)[label]
+    return label[len(faces) :], label[: len(faces)], int(used.sum())
 
 
 def _volumes(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     """(F,) signed volumes of the tetrahedra between each face and the origin; a closed piece's sum to its volume."""
-    a, b, c = vertices[faces].transpose(1, 0, 2)
-    return (a * np.cross(b, c)).sum(1) / 6
+    a, b, c = (vertices[column].T for column in faces.T)
+    return (a * _cross(b, c)).sum(0) / 6
 
 
 def _compact(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    used, faces = np.unique(faces, return_inverse=True)
-    return vertices[used], faces.reshape(-1, 3)
+    used = np.zeros(len(vertices), bool)
+    used[faces] = True
+    return vertices[used], (np.cumsum(used) - 1)[faces]
 
 
-def _half_edges(faces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(3F,) tails and heads: half-edge 3f + k runs from corner k of face f to its next corner."""
-    return faces.ravel(), np.roll(faces, -1, 1).ravel()
-
-
-def _sum_by(index: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
-    """(count, 3): rows (N, 3) added up by their index (N,)."""
-    return np.stack([np.bincount(index, column, count) for column in rows.T], 1)
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    """The vectors at length 1; zero where they have no length."""
-    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return np.divide(vectors, length, out=np.zeros_like(vectors), where=length > 0)
+def _cross(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """(3, N) x (3, N) -> (3, N); several times as fast as the library's along rows."""
+    a, b, c = one
+    x, y, z = other
+    return np.stack([b * z - c * y, c * x - a * z, a * y - b * x])
