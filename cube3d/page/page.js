@@ -1,6 +1,7 @@
 // Ctrl or Cmd + Enter generates, Escape stops. The buttons do the work, so that a disabled one ignores its key.
 const press = (id) => document.getElementById(id)?.click();
 document.addEventListener("keydown", (event) => {
+  if (event.isComposing) return;  // Enter and Escape belong to the input method
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     press("generate");
@@ -8,6 +9,18 @@ document.addEventListener("keydown", (event) => {
     press("stop");
   }
 }, true);
+
+// What stands in the prompt box outlives a reload, in this tab alone; a prompt that comes with the link goes first.
+const DRAFT = "cube3d.draft";
+const box = () => document.querySelector("#prompt textarea");
+try {
+  addEventListener("pagehide", () => box() && sessionStorage.setItem(DRAFT, box().value));
+  const draft = sessionStorage.getItem(DRAFT);
+  if (draft && box() && !box().value && !new URLSearchParams(location.search).has("prompt")) {
+    box().value = draft;
+    box().dispatchEvent(new Event("input", { bubbles: true }));
+  }
+} catch {}  // browsers may forbid a page inside another one to keep anything
 
 // The viewer's canvas comes nameless and first in the tab order.
 new MutationObserver(() => {

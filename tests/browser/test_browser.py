@@ -2,6 +2,7 @@
 
 import re
 import zipfile
+from itertools import repeat
 
 import pytest
 import trimesh
@@ -239,6 +240,41 @@ def test_the_mesh_is_fetched_once_and_stays_while_the_next_one_runs(visit, pipel
     finish(page)
     wait_until(lambda: len(fetched) == 2)
     wait_until_drawn(page)
+
+
+def test_generate_waits_until_the_stopped_run_is_over(visit, pipeline):
+    pipeline.__init__(tokens=400, pause=0.02)
+    page = visit()
+    generate(page)
+    running(page)
+    button, held, passing = page.get_by_role("button", name=say("generate")), [], iter([True])
+    # a slow connection: Stop comes through, what ends the run does not yet
+    page.route("**/run/predict", lambda route: route.continue_() if next(passing, False) else held.append(route))
+    page.get_by_role("button", name=say("stop")).click()
+    expect(page.locator("#note")).to_have_text(say("stopped"))
+    page.wait_for_timeout(300)
+    expect(button).to_be_disabled()
+    passing = repeat(True)
+    for route in held:
+        route.continue_()
+    expect(button).to_be_enabled()
+    button.click()
+    running(page)
+
+
+def test_a_prompt_outlives_a_reload_in_its_tab_alone(visit, site):
+    url, _ = site
+    page = visit()
+    page.get_by_label(say("prompt")).fill("a blue\nteapot")
+    page.reload()
+    expect(page.get_by_label(say("prompt"))).to_have_value("a blue\nteapot")
+    expect(page.locator("#reading")).not_to_have_text("")
+    other = page.context.new_page()
+    other.goto(url)
+    other.wait_for_selector("#history .shelf", state="attached")
+    expect(other.get_by_label(say("prompt"))).to_have_value("")
+    page.goto(f"{url}?prompt=a+chair")
+    expect(page.get_by_label(say("prompt"))).to_have_value("a chair")
 
 
 def test_keys_generate_and_stop(visit, pipeline):

@@ -37,7 +37,8 @@ def test_one_public_endpoint_and_nothing_else(pipeline, store):
 
 def test_no_program_goes_past_the_queue(pipeline, store):
     with launched(pipeline, store) as url:
-        answer = httpx.post(f"{url}gradio_api/run/generate", json={"data": ["a chair", "", 7, 3, 0.9, None, 128, 10_000]})
+        asked = {"data": ["a chair", "", 7, 3, 0.9, None, 128, 10_000]}
+        answer = httpx.post(f"{url}gradio_api/run/generate", json=asked)
     assert answer.status_code == 404
     assert "queue" in answer.json()["detail"]
     assert pipeline.requests == []
