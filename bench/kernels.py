@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from cube3d import checkpoint  # noqa: E402 - run from anywhere
 from cube3d.benchmark import read_bandwidth  # noqa: E402
 from cube3d.config import NAMED  # noqa: E402
-from cube3d.engine import Engine, Functions  # noqa: E402
+from cube3d.engine import Engine  # noqa: E402
+from cube3d.functions import Functions  # noqa: E402
 from cube3d.kernels import skinny, tensor  # noqa: E402
 from cube3d.kernels.chain import FEW, Plan  # noqa: E402
 from cube3d.kernels.matrix import Format, Matrix, matrix  # noqa: E402
@@ -40,27 +41,26 @@ SHAPES = {  # outputs, inputs, gated
     "out": (1536, 1536, False),
     "head": (16384, 1536, False),
 }
-TILES = {
-    "wide": [(4, 512, 1, 2), (2, 512, 1, 2), (8, 512, 1, 4), (4, 512, 3, 2), (2, 256, 1, 1), (4, 512, 1, 4)],
-    "gate_up": [(2, 512, 1, 2), (1, 512, 1, 2), (4, 512, 1, 4), (2, 512, 3, 2), (1, 256, 1, 1), (4, 512, 1, 2)],
-    "down": [(4, 1024, 1, 4), (2, 512, 1, 2), (4, 2048, 1, 8), (2, 1024, 1, 4), (8, 2048, 1, 8), (2, 2048, 1, 8)],
+TILES = {  # inputs at a time, chunks asked for ahead, warps
+    "wide": [(512, 3, 4), (512, 3, 8), (512, 2, 4), (256, 6, 4)],
+    "down": [(512, 6, 8), (512, 4, 8), (1024, 6, 16), (1024, 4, 8), (512, 3, 4)],
 }
 MANY = [(32, 128, 4, 4), (16, 128, 4, 4), (64, 128, 4, 4), (32, 256, 3, 4), (16, 256, 4, 2), (64, 64, 5, 4)]
 MANY_NARROW = [(16, 128, 4, 4), (16, 256, 3, 2), (32, 256, 3, 4), (16, 512, 3, 4)]
+WIDE = [skinny.Tile(*tile) for tile in TILES["wide"][1:]]
 CHOICES: dict[str, list[Any]] = {  # of the plan, the most promising first
-    "parts": [4, 8, 12, 3],
     "ahead": [frozenset(), frozenset({"qkv", "attention", "out"}), frozenset({"gate_up", "down"}), frozenset({"out"})],
-    "gate_up": [skinny.Tile(*tile) for tile in TILES["gate_up"][1:]],
     "down": [skinny.Tile(*tile) for tile in TILES["down"][1:]],
-    "qkv": [skinny.Tile(*tile) for tile in TILES["wide"][1:]],
-    "out": [skinny.Tile(*tile) for tile in TILES["wide"][1:]],
-    "fused": [False],
+    "gate_up": WIDE,
+    "qkv": WIDE,
+    "columns": [8, 12],
     "block": [16, 64],
-    "stages": [1, 2, 4],
     "warps": [2, 8],
+    "out": WIDE,
+    "fused": [False],
     "many": [tensor.Tile(*tile) for tile in MANY[1:]],
     "many_narrow": [tensor.Tile(*tile) for tile in MANY_NARROW],
-    "head": [skinny.Tile(*tile) for tile in TILES["wide"][1:]],
+    "head": WIDE,
 }
 
 
@@ -101,7 +101,8 @@ def products(rows: int, kind: Format) -> Iterator[tuple[str, tuple[int, ...], Te
             matrix(torch.randn(shape, device="cuda").bfloat16(), None, kind)
             for _ in range(2 + 200_000_000 // (shape[0] * inputs))
         ]
-        x, y = torch.randn(rows, inputs, device="cuda").bfloat16(), torch.empty(rows, outputs, device="cuda")
+        x, y = torch.randn(rows, inputs, device="cuda"), torch.empty(rows, outputs, device="cuda")
+        x = x.bfloat16() if rows > FEW or name in ("out", "down") else x
         for tile in TILES.get(name, TILES["wide"]) if rows <= FEW else MANY:
             yield name, tile, x, weights, y
 

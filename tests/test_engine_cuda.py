@@ -1,11 +1,20 @@
-"""The same engine on a CUDA GPU: graphs against eager steps, against the CPU, and nothing made while it serves."""
+"""The same engine on a CUDA GPU: graphs against eager steps, against the CPU, and nothing made while it serves.
+
+Everything holds for every way to make a step. Kernels are also tried at the true width of the released models.
+"""
+
+from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
 from tiny import CODES, CONDITIONS, WIDTH, request, serve, tiny_gpt
 
 from cube3d.benchmark import compare_precision
-from cube3d.engine import Engine, Functions
+from cube3d.checkpoint import random_weights
+from cube3d.config import NAMED
+from cube3d.engine import Engine
+from cube3d.functions import Functions
 from cube3d.gpt import GPT
 from cube3d.sampling import lanes, noise
 
@@ -15,7 +24,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),  # the compiler's advice to trade precision
 ]
 STEPS = 150  # more than one length bucket
-FUNCTIONS = {"compiled": Functions.compiled, "plain": Functions}
+FUNCTIONS = {
+    "compiled": Functions.compiled,
+    "plain": Functions,
+    "kernels": Functions.triton,
+    "fp8": lambda: Functions.triton("fp8"),
+    "int8": lambda: Functions.triton("int8"),
+}
 
 
 @pytest.fixture(scope="module", params=FUNCTIONS)
@@ -35,7 +50,8 @@ def engine(gpt, functions) -> Engine:
 
 
 def test_a_graph_for_each_slot_count_and_length(engine):
-    assert engine.captures == 3 * 2  # 1, 2, 3 slots; 128, 256 positions
+    lengths = 2 if engine._chain is None else 1  # 128, 256 positions; kernels find on the device how many are live
+    assert engine.captures == 3 * lengths  # 1, 2, 3 slots
 
 
 def test_graph_and_eager_steps_give_the_same_tokens(gpt, engine, functions):
@@ -80,8 +96,9 @@ def test_a_step_never_waits_for_the_device(engine):
 def test_steps_are_near_the_forward_in_float32(gpt, engine):
     cond, tokens = torch.randn(2, CONDITIONS, WIDTH), torch.randint(CODES, (2, STEPS - 1))
     kl, top1 = compare_precision(tiny_gpt(), engine, cond, tokens)
-    assert kl < 0.01
-    assert top1 > 0.9
+    narrow = engine._chain is not None and engine._chain.head.scale is not None
+    assert kl < (0.1 if narrow else 0.01)  # a tiny model of wide weights suffers more than a real one
+    assert top1 > (0.7 if narrow else 0.9)
     kl, top1 = compare_precision(tiny_gpt(), gpt, cond, tokens)
     assert kl < 0.01
     assert top1 > 0.9
@@ -106,3 +123,40 @@ def test_weights_are_stored_once(gpt, engine):
     tensors = [*gpt.parameters(), *(t for w in engine._weights for t in w if t is not None and t.numel() > WIDTH**2)]
     stored = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     assert sum(stored.values()) == sum(p.nbytes for p in gpt.parameters())
+
+
+def test_kernels_that_overlap_give_what_they_give_one_after_the_other(gpt):
+    from cube3d.kernels import launch
+
+    make = {"slots": 3, "conditions": CONDITIONS, "functions": Functions.triton()}
+    together = serve(Engine(gpt, STEPS, "cuda", **make), 7)
+    with mock.patch.object(launch, "overlaps", return_value=False):
+        apart = serve(Engine(gpt, STEPS, "cuda", **make), 7)
+    assert all(torch.equal(a, b) for a, b in zip(together, apart, strict=True))
+
+
+@pytest.fixture(scope="module")
+def wide() -> GPT:
+    """Three blocks of the released model's width, in float32."""
+    config = NAMED["Roblox/cube3d-v0.5"]
+    return random_weights(replace(config, gpt=replace(config.gpt, n_layer=2)), "cuda")[0]
+
+
+@pytest.mark.parametrize(("kind", "error"), [("bf16", 0.02), ("fp8", 0.08), ("int8", 0.03)])
+def test_kernels_at_the_released_width_are_near_the_forward_in_float32(wide, kind, error):
+    cond, tokens = torch.randn(1, 78, 1536, device="cuda"), torch.randint(16384, (1, 40), device="cuda")
+    with torch.no_grad():
+        wanted = wide.logits(cond, tokens)[..., :16384]
+    narrow = GPT(wide.config).cuda()
+    narrow.load_state_dict(wide.state_dict())
+    engine = Engine(narrow, 300, "cuda", slots=8, conditions=78, functions=Functions.triton(kind))
+    got = engine.logits(cond, tokens)
+    assert (got - wanted).norm() < error * wanted.norm()
+
+    prefix = tokens[0].tolist()
+    for seed in range(8):
+        engine.admit(cond[0], cond[0], seed=seed, prefix=prefix)
+    with torch.no_grad():
+        for count in (1, 2, 3, 4, 5, 8):  # the kernels for few rows and those for more
+            rows = engine._chain.logits(0, count).flatten(0, 1)
+            assert ((rows - wanted[0, -1]).norm(dim=-1) < error * wanted[0, -1].norm()).all()

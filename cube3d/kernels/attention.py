@@ -35,11 +35,12 @@ def _attention(qkv, norm, turns, position, k, v, parts, shares, ahead, ahead_byt
     row, head = pair // HEADS, pair % HEADS
     cache = pair.to(tl.int64) * capacity * WIDTH
     step = tl.load(position + row // 2)  # before the wait it may be the last one: good enough to fetch by
-    share = tl.where(step < steps, tl.cdiv(before + step - start, PARTS), 0)
-    size = k.dtype.element_ty.primitive_bitwidth // 8
-    for_it = cache + (start + part * share).to(tl.int64) * WIDTH
-    fetch(k + for_it, share.to(tl.int32) * WIDTH * size, OVERLAP)
-    fetch(v + for_it, share.to(tl.int32) * WIDTH * size, OVERLAP)
+    live = tl.where(step < steps, before + step - start, 0)
+    share = tl.cdiv(live, PARTS)
+    ours = cache + (start + part * share).to(tl.int64) * WIDTH
+    count = tl.minimum(share, live - part * share).to(tl.int32) * WIDTH * (k.dtype.element_ty.primitive_bitwidth // 8)
+    fetch(k + ours, count, OVERLAP)
+    fetch(v + ours, count, OVERLAP)
     if ahead is not None:
         fetch(ahead + (pair * PARTS + part).to(tl.int64) * ahead_bytes, ahead_bytes, OVERLAP)
     place = tl.arange(0, WIDTH)
