@@ -2,15 +2,22 @@
 const KEPT = "cube3d.history";
 const MOST = 60;
 const key = (id) => "cube3d.key." + id;
-const read = () => JSON.parse(localStorage.getItem(KEPT) ?? "[]");
+const read = () => JSON.parse(storage.getItem(KEPT) ?? "[]");
+
+// A browser may forbid a page inside another one, as on Hugging Face, to keep anything: then until it is left.
+const until = new Map();
+let storage = { getItem: (name) => until.get(name), setItem: (name, text) => until.set(name, text), removeItem: (name) => until.delete(name) };
+try {
+  storage = localStorage ?? storage;
+} catch {}  // that is how it forbids
 
 const write = (entries) => {
-  localStorage.setItem(KEPT, JSON.stringify(entries.slice(0, MOST)));
+  storage.setItem(KEPT, JSON.stringify(entries.slice(0, MOST)));
   show();
 };
 
 const forget = (id) => {
-  localStorage.removeItem(key(id));
+  storage.removeItem(key(id));
   write(read().filter((entry) => entry.id !== id));
 };
 
@@ -33,7 +40,7 @@ const show = () => {
 const keep = (card) => {
   const made = JSON.parse(card.dataset.made);
   card.removeAttribute("data-made");
-  for (const { id, key: secret } of made) localStorage.setItem(key(id), secret);
+  for (const { id, key: secret } of made) storage.setItem(key(id), secret);
   write([...made.map(({ key, ...entry }) => entry), ...read()]);
 };
 
@@ -41,15 +48,17 @@ new MutationObserver(() => {
   const card = document.querySelector(".card[data-made^='[']");
   if (card) keep(card);
   for (const button of document.querySelectorAll("[data-delete][hidden]")) {
-    button.hidden = !localStorage.getItem(key(button.dataset.delete));
+    button.hidden = !storage.getItem(key(button.dataset.delete));
   }
   if (document.querySelector("#history .shelf:empty") && read().length) show();
 }).observe(document.body, { childList: true, subtree: true });
 
+addEventListener("storage", ({ key }) => key === KEPT && show());  // another tab made or forgot something
+
 const remove = async (button) => {
   const id = button.dataset.delete;
   if (!confirm(button.dataset.sure)) return;
-  const body = JSON.stringify({ key: localStorage.getItem(key(id)) });
+  const body = JSON.stringify({ key: storage.getItem(key(id)) });
   const answer = await fetch(`s/${id}/delete`, { method: "POST", body });
   if (!answer.ok && answer.status !== 404) return;
   forget(id);

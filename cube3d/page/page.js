@@ -14,8 +14,9 @@ document.addEventListener("keydown", (event) => {
 const DRAFT = "cube3d.draft";
 const box = () => document.querySelector("#prompt textarea");
 try {
-  addEventListener("pagehide", () => box() && sessionStorage.setItem(DRAFT, box().value));
-  const draft = sessionStorage.getItem(DRAFT);
+  const storage = sessionStorage;
+  addEventListener("pagehide", () => box() && storage.setItem(DRAFT, box().value));
+  const draft = storage.getItem(DRAFT);
   if (draft && box() && !box().value && !new URLSearchParams(location.search).has("prompt")) {
     box().value = draft;
     box().dispatchEvent(new Event("input", { bubbles: true }));

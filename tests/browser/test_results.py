@@ -100,6 +100,35 @@ def test_the_maker_alone_can_delete(visit):
     wait_until_drawn(page)
 
 
+def test_another_tab_shows_what_was_made_and_cleared_here(visit, site):
+    url, _ = site
+    page = visit()
+    other = page.context.new_page()
+    other.goto(url)
+    other.wait_for_selector("#history .shelf", state="attached")
+    generate(page)
+    finish(page)
+    expect(other.locator("#history li")).to_have_count(1)
+    page.get_by_role("button", name=say("history.clear")).click()
+    expect(other.locator("#history li")).to_have_count(0)
+
+
+def test_where_the_browser_keeps_nothing_an_object_can_still_be_opened_and_deleted(visit, site):
+    url, _ = site
+    page = visit()
+    forbid = "name => Object.defineProperty(window, name, { get() { throw new DOMException('', 'SecurityError'); } })"
+    page.add_init_script(f"['localStorage', 'sessionStorage'].forEach({forbid})")
+    page.goto(url)
+    page.wait_for_selector("#generate")
+    generate(page)
+    finish(page)
+    expect(page.locator("#history li")).to_have_count(1)
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name=say("delete"), exact=True).click()
+    expect(page.locator("#note")).to_have_text(say("deleted"))
+    expect(page.locator("#history li")).to_have_count(0)
+
+
 def test_the_history_survives_a_reload_opens_again_and_is_cleared(visit):
     page = visit()
     expect(page.locator("#history")).to_be_hidden()
