@@ -93,7 +93,8 @@ def main() -> int:
     wanted = choices(gpt, cond, uncond, tokens)
     meshes = [inside(shape, row, options.resolution) for row in wanted]
     result: dict[str, object] = {
-        "model": config.name, "positions": tokens.numel(), "guidance": GUIDANCE, "torch": torch.__version__,
+        "model": config.name, "digest": checkpoint.digest(folder), "positions": tokens.numel(), "guidance": GUIDANCE,
+        "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if cuda else platform.machine(), "commit": commit(),
         "steps": "kernels" if cuda else "float32 with the values that the weights stand for",
     }  # fmt: skip

@@ -110,8 +110,8 @@ class Timed:
         self._release(slots)
         return seconds
 
-    def idle(self, count: int = 16) -> float:
-        """The share of a step in which no kernel runs, from a trace."""
+    def idle(self, count: int = 16) -> float | None:
+        """The share of a step in which no kernel runs, from a trace; None where nothing may be traced."""
         slots = self._admit(1, self.steps // 2)
         self.engine.step(4)
         synchronise(self.device)
@@ -120,7 +120,8 @@ class Timed:
             synchronise(self.device)
         self._release(slots)
         device = torch.autograd.DeviceType.CUDA
-        return idle_share([(e.time_range.start, e.time_range.end) for e in profile.events() if e.device_type == device])
+        spans = [(e.time_range.start, e.time_range.end) for e in profile.events() if e.device_type == device]
+        return idle_share(spans) if spans else None
 
 
 def idle_share(spans: list[tuple[float, float]]) -> float:

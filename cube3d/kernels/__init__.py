@@ -26,8 +26,9 @@ def cannot_build(device: torch.device) -> str | None:
 
     zero = torch.zeros(1, dtype=torch.long, device=device)
     try:  # takes a C compiler, Python's headers, and an assembler that knows the card
-        noise(zero, zero, lanes(16, device), torch.empty(1, 16, device=device))
-        torch.cuda.synchronize(device)
+        with torch.cuda.device(device):  # Triton takes the device in use, whatever its tensors are on
+            noise(zero, zero, lanes(16, device), torch.empty(1, 16, device=device))
+            torch.cuda.synchronize()
     except (RuntimeError, OSError, SubprocessError, TritonError) as error:
         return f"Triton cannot build kernels ({str(error).strip().splitlines()[-1]})"
     return None
