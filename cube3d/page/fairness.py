@@ -6,6 +6,7 @@ Gradio's queue takes what comes until it is full: one program could keep everybo
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import gradio as gr
 from starlette.responses import JSONResponse
@@ -23,14 +24,21 @@ class FairQueue:
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self._app, self._most = app, most
+        self._joining: Counter[str | None] = Counter()  # on their way into the queue, by session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].endswith("/queue/join"):
             return await self._app(scope, receive, send)
         body = await _body(receive)
-        if _waiting(scope["app"].get_blocks(), _session(body)) >= self._most:
+        session = _session(body)
+        if _waiting(scope["app"].get_blocks(), session) + self._joining[session] >= self._most:
             return await JSONResponse({"detail": strings.say()("busy")}, 503)(scope, receive, send)
-        return await self._app(scope, _again(body, receive), send)
+        self._joining[session] += 1
+        try:
+            await self._app(scope, _again(body, receive), send)
+        finally:
+            self._joining[session] -= 1
+            self._joining += Counter()  # drops who is at zero
 
 
 def _waiting(page: gr.Blocks, session: str | None) -> int:

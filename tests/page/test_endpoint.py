@@ -146,6 +146,18 @@ def test_one_program_leaves_room_in_the_queue_for_others(store):
         assert own.result(timeout=60)[1]["prompt"] == "a boat"
 
 
+def test_a_burst_of_one_program_does_not_slip_past_its_share(store):
+    pipeline = FakePipeline(tokens=1000, pause=0.05)
+    with launched(pipeline, store) as url, client(url) as greedy:
+        jobs = [greedy.submit(prompt="a chair", api_name="/generate") for _ in range(20)]
+        most = pipeline.slots + layout.WAITING // 2
+        wait_until(lambda: sum(job.done() for job in jobs) >= len(jobs) - most)
+        refused = [job for job in jobs if job.done()]
+        assert all(isinstance(job.exception(), QueueError) for job in refused)
+        for job in jobs:
+            job.cancel()
+
+
 def wait_until(condition, seconds=30):
     deadline = time.monotonic() + seconds
     while not condition():
