@@ -32,7 +32,8 @@ from triton.runtime.jit import JITFunction
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cube3d.config import NAMED  # noqa: E402 - run from anywhere
-from cube3d.engine import Engine, Functions  # noqa: E402
+from cube3d.engine import Engine  # noqa: E402
+from cube3d.functions import Functions  # noqa: E402
 from cube3d.gpt import GPT  # noqa: E402
 from cube3d.kernels.matrix import Format  # noqa: E402
 

@@ -18,7 +18,8 @@ from tiny import CONDITIONS, WIDTH, serve, tiny_gpt  # noqa: E402
 
 from cube3d import sampling  # noqa: E402
 from cube3d.benchmark import compare_precision  # noqa: E402
-from cube3d.engine import Engine, Functions  # noqa: E402
+from cube3d.engine import Engine  # noqa: E402
+from cube3d.functions import Functions  # noqa: E402
 from cube3d.gpt import narrow_norm, rotary_table  # noqa: E402
 from cube3d.kernels import attention, sampler, skinny, tensor  # noqa: E402
 from cube3d.kernels.chain import Plan  # noqa: E402
