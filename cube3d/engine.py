@@ -4,7 +4,7 @@ A slot is two rows of every buffer, the conditional and the unconditional branch
 setting. Buffers are allocated once. A step turns each slot's current token into its next one, all on the device:
 embedding, blocks, guidance, sampling, store. The CPU multiplies each slot in shapes of its own, so that neighbours
 never change a result; CUDA takes the slots up to the highest busy one together and replays a graph made at start-up.
-Knows nothing of text, meshes or threads; the only file that mentions CUDA graphs.
+Knows nothing of text, meshes or threads.
 """
 
 from __future__ import annotations

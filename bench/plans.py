@@ -1,4 +1,4 @@
-"""Every kernel by itself and in the step, cut up in different ways: `python bench/kernels.py --seconds 200`, on CUDA.
+"""Every kernel by itself and in the step, cut up in different ways: `python bench/plans.py --seconds 200`, on CUDA.
 
 First the products alone, over copies of their weights that no cache holds: microseconds, and bytes a second beside what
 the card can read. Then the whole step: each choice of the plan in turn is varied and the best is kept. Runs as long as
