@@ -190,7 +190,13 @@ class Asked:
 
 
 def surface_stages(
-    device: Device, config: ModelConfig, shape: nn.Module, latents: Tensor, resolution: int, stand_in: bool
+    device: Device,
+    config: ModelConfig,
+    shape: nn.Module,
+    latents: Tensor,
+    resolution: int,
+    target: int,
+    stand_in: bool,
 ) -> tuple[list[Row], Any, Any]:
     """Coarse to fine, and the surface in it, of the latents or with the answers replaced by a chair's."""
     name = "captured_logits" if device.place.type == "cuda" else "grid_logits"
@@ -199,7 +205,7 @@ def surface_stages(
     anywhere = Asked(fields.logits_at, chair if stand_in else None)
     with mock.patch.object(fields, name, on_grid):
         sample, sampled = device.seconds(lambda: fields.sample_field(shape, latents, resolution))
-    extract, (vertices, faces) = device.seconds(lambda: surface.extract(sampled, anywhere(shape, latents)))
+    extract, (vertices, faces) = device.seconds(lambda: surface.extract(sampled, anywhere(shape, latents), target))
     each, answers = point_operations(config.shape), "a chair's" if stand_in else "its own"
     size = 4 * (resolution + 1) ** 3
     more = {"points": on_grid.points, "share": 4 * on_grid.points / size, "answers": answers}
@@ -254,7 +260,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         seconds, latents = device.seconds(lambda: shape.decode(tokens[None]))
     operations = latents_operations(config.shape)
     rows.append(device.row("latents", seconds, weight_bytes(shape.decoder), operations))
-    found, vertices, faces = surface_stages(device, config, shape, latents, options.resolution, options.random_weights)
+    found, vertices, faces = surface_stages(
+        device, config, shape, latents, options.resolution, options.faces, options.random_weights
+    )
     rows += found
     rows += mesh_stages(device, shape, latents, vertices, faces, options.faces)
     measured = [row for row in rows if "seconds" in row]

@@ -30,7 +30,7 @@ def is_manifold(faces: np.ndarray) -> bool:
     sizes = np.bincount(faces.ravel())
     for _ in range(int(sizes.max()).bit_length()):  # each round looks twice as far
         first, around = np.minimum(first, first[around]), around[around]
-    return int((first == np.arange(len(first))).sum()) == np.count_nonzero(sizes)
+    return bool((first == np.arange(len(first))).sum() == np.count_nonzero(sizes))
 
 
 def cut_apart(vertices: np.ndarray, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -129,7 +129,7 @@ def _cancel_opposites(faces: np.ndarray) -> np.ndarray:
 
 def _edge_keys(faces: np.ndarray) -> np.ndarray:
     """(3F,) a number for each half-edge: even one way along an edge, and the next odd one the other way."""
-    tail, head = _half_edges(faces)
+    tail, head = _half_edges(faces.astype(np.int64, copy=False))
     low, high = np.minimum(tail, head), np.maximum(tail, head)
     return 2 * (low * (int(faces.max(initial=0)) + 1) + high) + (tail > head)
 

@@ -267,7 +267,7 @@ class Pipeline:
             sampled, coarser = self._sample(latents, request.resolution)
         yield
         with clock("surface", job):
-            vertices, faces = surface.extract(sampled, field.logits_at(self._shape, latents))
+            vertices, faces = surface.extract(sampled, field.logits_at(self._shape, latents), request.faces)
         yield
         with clock("mesh", job):
             body, report = mesh.tidy(vertices, faces, request.faces)

@@ -12,7 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .cells import PATCHES, tables
+from .coarsen import coarsen
 from .errors import EmptySurface
+from .planes import meet
 from .records import Field
 
 NUDGE = (
@@ -20,21 +22,22 @@ NUDGE = (
 )
 CAP = 0.1  # of a cell of the object is added where it leaves the grid
 HAIR = 1e-3  # of a cell: a quad's other diagonal must be nearer to the surface by this
-PULL = 0.02  # weight of the mean of the crossings, beside their planes
+PLENTY = 12  # times the faces that are wanted: what is simplified that much loses nothing by coarser flat parts
 
 Evaluate = Callable[[Tensor], Tensor]  # (Q, 3) points in model units -> (Q,) values of the field there
 
 
 @torch.inference_mode()
-def extract(field: Field, evaluate: Evaluate | None = None) -> tuple[np.ndarray, np.ndarray]:
+def extract(field: Field, evaluate: Evaluate | None = None, budget: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """The zero of the field: vertices (V, 3) float32 in model units, faces (F, 3) int32, anticlockwise from outside.
 
     The surface crosses the grid's edges where the field, linear between their ends, is zero; with `evaluate`, where one
     step of the secant method leads from there. A patch of surface in a cell gets one vertex: the point nearest, in
     least squares, to the planes through the crossings around it (Ju et al. 2002, Dual Contouring of Hermite Data; one
     a patch: Nielson 2004, Dual Marching Cubes). Whatever the values, the surface is a closed 2-manifold; where the
-    object leaves the grid it is cut off flat, a tenth of a cell beyond ±bound. Raises EmptySurface when no value or
-    every value is positive, or one is not finite.
+    object leaves the grid it is cut off flat, a tenth of a cell beyond ±bound. For a `budget` of faces of which there
+    are PLENTY times as many, flat blocks of eight cells get one vertex (see coarsen). Raises EmptySurface when no value
+    or every value is positive, or one is not finite.
     """
     low, high = (float(end) for end in field.values.aminmax())
     if not (isfinite(low) and isfinite(high)):
@@ -46,7 +49,11 @@ def extract(field: Field, evaluate: Evaluate | None = None) -> tuple[np.ndarray,
     cells, codes = _crossed_cells(grid)
     crossings = _crossings(grid, cells, codes, evaluate)
     patches = _patches(grid, cells, codes, crossings)
-    vertices, faces = _triangles(grid, crossings, patches, _vertices(grid, crossings, patches))
+    vertices, normals = _vertices(grid, crossings, patches)
+    vertices, faces = _triangles(grid, crossings, patches, vertices)
+    if budget is not None and len(faces) > PLENTY * budget:
+        normals = F.normalize(F.pad(normals, (0, vertices.shape[1] - normals.shape[1])), dim=0)
+        vertices, faces = coarsen(vertices, normals, _blocks(grid, patches, vertices.shape[1]), faces)
     return grid.placed(vertices).T.cpu().numpy(), faces.int().cpu().numpy()
 
 
@@ -173,28 +180,12 @@ def _patches(grid: _Grid, cells: Tensor, codes: Tensor, crossings: _Crossings) -
     return _Patches(kinds, own, (count == 1).index_select(0, cell), sizes, crossing, quads.view(-1, 4))
 
 
-def _vertices(grid: _Grid, crossings: _Crossings, patches: _Patches) -> Tensor:
-    """The position (3, V) of each patch's vertex x.
-
-    Over the crossings p with normals n: (mean n nᵀ + PULL) (x - mean p) = mean n nᵀ p - mean n nᵀ mean p
-    """
-    x, y, z = crossings.points
-    u, v, w = crossings.normals
-    d = u * x + v * y + w * z
-    terms = torch.stack([x, y, z, u * d, v * d, w * d, u * u, v * v, w * w, v * w, w * u, u * v], 1)
-    first = (patches.sizes.cumsum(0) - patches.sizes).int()
-    sums = F.embedding_bag(patches.crossings, terms, first, mode="sum")  # gathers and adds, in an order of its own
-    x, y, z, r, s, t, uu, vv, ww, vw, wu, uv = (sums / patches.sizes[:, None]).T.contiguous()
-    r, s, t = r - (uu * x + uv * y + wu * z), s - (uv * x + vv * y + vw * z), t - (wu * x + vw * y + ww * z)
-    uu, vv, ww = uu + PULL, vv + PULL, ww + PULL
-
-    aa, bb, cc = vv * ww - vw * vw, ww * uu - wu * wu, uu * vv - uv * uv  # the adjugate: that times 1 / determinant
-    bc, ca, ab = wu * uv - uu * vw, uv * vw - vv * wu, vw * wu - ww * uv
-    shift = torch.stack([aa * r + ab * s + ca * t, ab * r + bb * s + bc * t, ca * r + bc * s + cc * t])
-    mean, corner = torch.stack([x, y, z]), grid.corner(patches.cells)
-    best = mean + shift / (uu * aa + uv * ab + wu * ca)
-    best = torch.maximum(torch.minimum(best, corner + (1 - NUDGE)), corner + NUDGE)
-    return torch.where(patches.alone, best, mean)  # the means of several patches in a cell are apart
+def _vertices(grid: _Grid, crossings: _Crossings, patches: _Patches) -> tuple[Tensor, Tensor]:
+    """The position and the normal (3, V) of each patch's vertex."""
+    met = meet(crossings.points, crossings.normals, patches.crossings, patches.sizes)
+    corner = grid.corner(patches.cells)
+    inside = torch.maximum(torch.minimum(met.nearest, corner + (1 - NUDGE)), corner + NUDGE)
+    return torch.where(patches.alone, inside, met.mean), met.normals  # the means of several in a cell are apart
 
 
 def _triangles(grid: _Grid, crossings: _Crossings, patches: _Patches, vertices: Tensor) -> tuple[Tensor, Tensor]:
@@ -216,6 +207,14 @@ def _triangles(grid: _Grid, crossings: _Crossings, patches: _Patches, vertices: 
     kept = torch.ones(len(faces), dtype=torch.bool, device=grid.device)
     kept[necks] = False
     return torch.cat([vertices, more], 1), torch.cat([faces[kept].view(-1, 3), instead])
+
+
+def _blocks(grid: _Grid, patches: _Patches, count: int) -> Tensor:
+    """(count,) the block of two cells a side of each vertex; those that no patch has get blocks of their own."""
+    x, y, z = grid.corner(patches.cells).long() // 2
+    blocks = torch.arange(count, device=grid.device) + len(grid.values)
+    blocks[: len(patches.cells)] = (x * grid.size + y) * grid.size + z
+    return blocks
 
 
 def _necks(

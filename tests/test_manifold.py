@@ -62,3 +62,9 @@ def test_welding_vertices_at_random_is_noticed(seed):
     faces = np.where(faces == one, other, faces)
     faces = faces[(faces != np.roll(faces, 1, 1)).all(1)]
     assert is_manifold(faces) == (is_closed(faces) and set(fans(faces).values()) == {1})
+
+
+def test_many_vertices_are_no_matter_in_32_bits():
+    faces = (trimesh.creation.icosphere(2).faces + 100_000).astype(np.int32)
+    assert is_closed(faces) and is_manifold(faces)
+    assert not is_closed(faces[1:])

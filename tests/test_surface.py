@@ -18,7 +18,8 @@ from skimage.measure import marching_cubes
 from cube3d.cells import ENDS, patches
 from cube3d.errors import EmptySurface
 from cube3d.mesh import is_closed
-from cube3d.surface import NUDGE, PULL, extract
+from cube3d.planes import PULL
+from cube3d.surface import NUDGE, extract
 
 TURN = trimesh.transformations.euler_matrix(0.4, 0.3, 0.7)[:3, :3]
 

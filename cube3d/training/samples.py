@@ -122,7 +122,7 @@ class Studio:
         """Vertices and faces; without a face where there is no surface."""
         sampled = field.sample_field(self.shape, latents, RESOLUTION)
         try:
-            return surface.extract(sampled, field.logits_at(self.shape, latents))
+            return surface.extract(sampled, field.logits_at(self.shape, latents), FACES)
         except EmptySurface:
             return np.empty((0, 3), np.float32), np.empty((0, 3), np.int32)
 
