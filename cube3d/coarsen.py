@@ -46,9 +46,13 @@ def coarsen(points: Tensor, normals: Tensor, blocks: Tensor, faces: Tensor) -> t
         names = torch.where(kept, kept.cumsum(0) - 1, (count - 1 + joined.cumsum(0)).index_select(0, group))
         fewer = names.index_select(0, faces.view(-1)).view(-1, 3)
         fewer = fewer[(fewer != fewer.roll(-1, 1)).all(1)]
-        wrong = _wrong(fewer, count + int(joined.sum()))
+        used = torch.zeros(count + int(joined.sum()), dtype=torch.bool, device=points.device)
+        used[fewer.view(-1)] = True
+        wrong = _wrong(fewer, len(used))
+        wrong[count:] |= ~used[count:]  # a piece of a few cells would vanish
         if not wrong.any():
-            return torch.cat([points[:, kept], (origin + met.nearest)[:, joined]], 1), fewer
+            found = torch.cat([points[:, kept], (origin + met.nearest)[:, joined]], 1)
+            return found[:, used], (used.cumsum(0) - 1)[fewer]
         joined = joined.index_fill(0, group[wrong.index_select(0, names)], False)
     return points, faces
 

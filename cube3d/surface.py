@@ -1,4 +1,9 @@
-"""A sampled field -> a closed triangle surface, by dual contouring on the field's device. Knows no model or file."""
+"""A sampled field -> a closed triangle surface, by dual contouring on the field's device. Knows no model or file.
+
+Measured by bench/surfaces.py against marching cubes and surface nets, at 10,000 faces of objects of mini: mean distance
+0.044 of a cell against 0.052 and 0.062, normals off by 3.5° against 3.7° and 3.6°; of solids with sharp edges 0.006
+against 0.014 and 0.013, 1.1° against 1.8° and 1.6°; asked for values between grid points, 0.019 and 2.9° of objects.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +22,7 @@ from .errors import EmptySurface
 from .planes import meet
 from .records import Field
 
-NUDGE = (
-    1e-3  # of a cell: no nearer does the surface pass grid points, or lie vertices to the next cell; so none coincide
-)
+NUDGE = 1e-3  # of a cell: crossings from the ends of edges, vertices from the next cell, so that no two coincide
 CAP = 0.1  # of a cell of the object is added where it leaves the grid
 HAIR = 1e-3  # of a cell: a quad's other diagonal must be nearer to the surface by this
 PLENTY = 12  # times the faces that are wanted: what is simplified that much loses nothing by coarser flat parts
@@ -232,9 +235,8 @@ def _necks(
     found = double.any(1)
     necks, ring, ends, double = suspects[found], ring[found], ends[found], double[found]
 
-    quad, side = double.nonzero().unbind(
-        1
-    )  # a segment cuts off an outside corner of the face, where both its edges end
+    quad, side = double.nonzero().unbind(1)
+    # A segment cuts off an outside corner of the face, where both its edges end.
     outside = crossings.tails[necks] + grid.steps[crossings.edges[necks] % 3] * crossings.falling[necks]
     names, segment = torch.cat([ends[quad, side], outside[quad, None]], 1).unique(dim=0, return_inverse=True)
     points = crossings.points.T[necks]
