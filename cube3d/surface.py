@@ -25,6 +25,7 @@ from .records import Field
 NUDGE = 1e-3  # of a cell: crossings from the ends of edges, vertices from the next cell, so that no two coincide
 CAP = 0.1  # of a cell of the object is added where it leaves the grid
 HAIR = 1e-3  # of a cell: a quad's other diagonal must be nearer to the surface by this
+THIN = 3  # cells: parts and gaps up to here are asked about
 PLENTY = 12  # times the faces that are wanted: what is simplified that much loses nothing by coarser flat parts
 
 Evaluate = Callable[[Tensor], Tensor]  # (Q, 3) points in model units -> (Q,) values of the field there
@@ -34,13 +35,13 @@ Evaluate = Callable[[Tensor], Tensor]  # (Q, 3) points in model units -> (Q,) va
 def extract(field: Field, evaluate: Evaluate | None = None, budget: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """The zero of the field: vertices (V, 3) float32 in model units, faces (F, 3) int32, anticlockwise from outside.
 
-    The surface crosses the grid's edges where the field, linear between their ends, is zero; with `evaluate`, where one
-    step of the secant method leads from there. A patch of surface in a cell gets one vertex: the point nearest, in
-    least squares, to the planes through the crossings around it (Ju et al. 2002, Dual Contouring of Hermite Data; one
-    a patch: Nielson 2004, Dual Marching Cubes). Whatever the values, the surface is a closed 2-manifold; where the
-    object leaves the grid it is cut off flat, a tenth of a cell beyond ±bound. For a `budget` of faces of which there
-    are PLENTY times as many, flat blocks of eight cells get one vertex (see coarsen). Raises EmptySurface when no value
-    or every value is positive, or one is not finite.
+    The surface crosses the grid's edges where the field, linear between their ends, is zero; with `evaluate`, in thin
+    parts and gaps, where one step of the secant method leads from there. A patch of surface in a cell gets one vertex:
+    the point nearest, in least squares, to the planes through the crossings around it (Ju et al. 2002, Dual Contouring
+    of Hermite Data; one a patch: Nielson 2004, Dual Marching Cubes). Whatever the values, the surface is a closed
+    2-manifold; where the object leaves the grid it is cut off flat, a tenth of a cell beyond ±bound. For a `budget` of
+    faces of which there are PLENTY times as many, flat blocks of eight cells get one vertex (see coarsen).
+    Raises EmptySurface when no value or every value is positive, or one is not finite.
     """
     low, high = (float(end) for end in field.values.aminmax())
     if not (isfinite(low) and isfinite(high)):
@@ -135,9 +136,12 @@ def _crossings(grid: _Grid, cells: Tensor, codes: Tensor, evaluate: Evaluate | N
     tail, run = grid.corner(tails), (axis == axes).float()
     falling, share = a > 0, (a / (a - b)).clamp(NUDGE, 1 - NUDGE)
     if evaluate is not None:
-        value = evaluate(grid.placed(tail + share * run).T)
-        before, after = share * a / (a - value), share + (1 - share) * value / (value - b)
-        share = torch.where((value > 0) == falling, after, before).clamp(NUDGE, 1 - NUDGE)
+        thin = _thin(grid, tails, along, falling)
+        some, a_, b_ = (one.index_select(0, thin) for one in (share, a, b))
+        value = evaluate(grid.placed((tail + share * run).index_select(1, thin)).T)
+        before, after = some * a_ / (a_ - value), some + (1 - some) * value / (value - b_)
+        some = torch.where((value > 0) == (a_ > 0), after, before).clamp(NUDGE, 1 - NUDGE)
+        share = share.index_copy(0, thin, some)
     right, left, up, down = (one + (other - one) * share for one, other in zip(lower, upper, strict=True))
     slope = torch.stack([b - a, (right - left) / 2, (up - down) / 2])
     slope = (slope / slope.abs().amax(0)).nan_to_num(0, 0, 0)  # so that squares stay within float32
@@ -148,6 +152,20 @@ def _crossings(grid: _Grid, cells: Tensor, codes: Tensor, evaluate: Evaluate | N
         share = share.masked_fill(first, 1 - CAP).masked_fill(last, CAP)
         slope = torch.where(first | last, (axis == 0) * (1 - 2 * falling.float()), slope)
     return _Crossings(edges, tails, falling, tail + share * run, -slope.gather(0, (axis - axes) % 3))
+
+
+def _thin(grid: _Grid, tails: Tensor, along: Tensor, falling: Tensor) -> Tensor:
+    """The edges (T,) that lie in line with another crossing at most THIN cells away: a thin part, or a thin gap.
+
+    There the field bends between its ends, and a line through them puts the surface up to a fifth of a cell too far in.
+    """
+    found = torch.zeros_like(falling)
+    last = len(grid.values) - 1
+    for steps in range(1, THIN + 1):
+        before = grid.values.index_select(0, (tails - steps * along).clamp(min=0)) > 0
+        after = grid.values.index_select(0, (tails + (steps + 1) * along).clamp(max=last)) > 0
+        found |= (before != falling) | (after == falling)
+    return found.nonzero()[:, 0]
 
 
 class _Patches(NamedTuple):

@@ -298,16 +298,32 @@ def test_values_between_grid_points_move_the_surface_to_its_place():
 
 def test_the_cap_stays_where_nothing_is_known_beyond_it():
     x, _, _ = grid(16)
-    asked = []
-
-    def evaluate(points):
-        asked.append(points)
-        return 0.4 - points[:, 0] + 3 * (points.abs() > BOUND).any(1)
-
-    vertices, faces = extract(field(0.4 - x), evaluate)
+    vertices, faces = extract(
+        field(0.1 - np.abs(x)), lambda points: 0.1 - points[:, 0].abs() + 3 * (points.abs() > BOUND).any(1)
+    )
     assert_manifold(vertices, faces)
-    assert np.abs(vertices).max() == pytest.approx(BOUND + 0.1 * cell(16), abs=1e-6)
-    assert asked[0].shape[1] == 3 and asked[0].abs().max() < BOUND + cell(16)
+    assert np.abs(vertices).max() == pytest.approx(BOUND + 0.1 * cell(16), abs=0.01 * cell(16))
+
+
+def test_values_are_asked_for_in_thin_parts_and_gaps_only():
+    x, y, z = grid(48)
+    inside = 0.7 - np.sqrt(x * x + y * y + z * z)
+    plate, slot = 0.03 - np.abs(x), np.minimum(np.minimum(0.8 - np.abs(y), 0.8 - np.abs(z)), 0.8 - np.abs(x))
+    slot = np.minimum(slot, np.abs(x - 0.01) - 0.05)
+    asked = {}
+    for name, values in {"ball": inside, "plate": plate, "slot": slot}.items():
+        points = []
+
+        def evaluate(places, points=points):
+            points.append(places)
+            return torch.ones(len(places))
+
+        extract(field(values), evaluate)
+        asked[name] = torch.cat(points).numpy()
+    assert len(asked["ball"]) < 0.15 * len(extract(field(inside))[0])
+    for name, at in (("plate", 0.03), ("slot", 0.05)):
+        near = np.abs(np.abs(asked[name][:, 0]) - at) < 0.6 * cell(48)
+        assert near.sum() >= 2 * 36 * 36
 
 
 @pytest.mark.parametrize("fill", [-1.0, 0.0, 1.0])
