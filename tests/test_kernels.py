@@ -1,6 +1,5 @@
 """Every kernel against the torch functions that define it: on a CUDA GPU, or else in Triton's interpreter."""
 
-import os
 from dataclasses import replace
 
 import pytest
@@ -8,8 +7,6 @@ import torch
 import torch.nn.functional as F
 
 CUDA = torch.cuda.is_available()
-if not CUDA:
-    os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="Triton is for Linux only")
 
 from hypothesis import given, settings  # noqa: E402

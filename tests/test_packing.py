@@ -27,7 +27,8 @@ def test_a_weight_moves_by_half_a_step_of_its_group_at_most(bits, group, shape, 
     assert codes.numel() == -(-tensor.numel() * bits // 8)
     assert back.shape == tensor.shape
     step = scales.float().repeat_interleave(group, 1)[:, : shape[-1]].reshape(shape)
-    half = step / 2 + step * 2 ** (bits - 1) * 2**-11  # the second part: the step itself is rounded to float16
+    rounding = (step * 2**-11).clamp_min(2**-25)  # of the step itself, to a float16 that may be subnormal
+    half = step / 2 + rounding * 2 ** (bits - 1)
     assert ((back - tensor).abs() <= half * (1 + 1e-5)).all()
 
 

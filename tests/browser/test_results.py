@@ -158,7 +158,7 @@ def test_a_glb_made_here_restores_prompt_seed_and_settings(visit, pipeline, tmp_
         page.get_by_role("link", name=GLB).click()
     path = tmp_path / "boat.glb"
     download.value.save_as(path)
-    page.reload()
+    page = visit()
     expect(page.get_by_label(say("prompt"))).to_have_value("")
     if drop:
         data = page.evaluate_handle(

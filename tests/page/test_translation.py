@@ -25,7 +25,14 @@ SPOKEN = (
     "scene/assembly",
     "page/zero_gpu",
 )
-NOBODY = ("must be text", "slots", "pip install", "Evicted")  # what no visitor of a page can cause or see
+NOBODY = (
+    "must be text",
+    "slots",
+    "pip install",
+    "Evicted",
+    "Weights in",
+    "weights must",
+)  # what no visitor of a page can cause or see
 OTHERS = strings.LANGUAGES[1:]
 
 
