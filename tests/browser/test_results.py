@@ -85,6 +85,7 @@ def test_a_link_copied_from_the_card_shows_the_object_and_prefills_the_page(visi
 def test_the_maker_alone_can_delete(visit):
     page = visit()
     made(page)
+    wait_until_drawn(page)  # a viewer that is still loading says in the console that its object went away
     link = page.get_by_role("link", name=say("share")).get_attribute("href")
     assert (
         page.context.request.post(f"{page.url}{link.partition('?')[0]}/delete", data={"key": "guessed"}).status == 403
