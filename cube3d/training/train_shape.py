@@ -14,15 +14,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..config import NAMED
-from ..shape import ShapeTokenizer
+from ..config import MESH_SIDE, NAMED
+from ..shape import CrossLayer, ShapeTokenizer
 from . import run
 from .batches import sample_batch
 from .optim import Optimiser, schedule
 
 COMMITMENT = 0.25
 COLOUR, PART = 0.25, 0.1  # weights of the colour and the part loss
-QUERY_SPREAD, POSITION_SPREAD = 1.0, 0.5
+FOCUS = 2.0  # gain of the projections whose product says how attention falls with distance
 FINEST = 100.0  # radians a unit: the highest frequency that points are embedded with, a wave in four cells of 128
 VQ_START = 0.2  # share of the run before tokens are quantised
 REVIVE_EVERY, REVIVE_UNTIL, DEAD = 200, 0.8, 0.05  # codes used less than DEAD of the mean are replaced
@@ -63,15 +63,31 @@ class Objective(nn.Module):
 
 @torch.no_grad()
 def spread_out(shape: ShapeTokenizer) -> None:
-    """Initial values that keep the latents apart and let the embedding see detail.
+    """Initial values under which every latent begins as the summary of a place of its own.
 
-    With small queries every latent reads the same average of the points, and all tokens of a shape become one. The
-    learned frequencies hardly move from where they start, so they start on a ladder from 1 to FINEST.
+    From plain random values attention is all but uniform: every latent reads the same average of the points, all tokens
+    of a shape become alike, and a point asked about reads the average of the latents. Here latent i is given an anchor
+    in the cube; its query is the embedding of that anchor, as its positional encoding is on the way back, and queries
+    and keys are projected alike, so that attention falls with distance. Anchors follow a Sobol sequence: any prefix of
+    them covers the cube. The learned frequencies hardly move, so they start on a ladder from 1 to FINEST.
     """
-    shape.encoder.query.mul_(QUERY_SPREAD / shape.encoder.query.std())
-    shape.decoder.positional_encodings.mul_(POSITION_SPREAD / shape.decoder.positional_encodings.std())
     weight = shape.embedder.weight
     weight.copy_(torch.logspace(0, math.log10(FINEST), weight.shape[1]).expand_as(weight))
+    encoder, decoder = shape.encoder, shape.occupancy_decoder
+    sobol = torch.quasirandom.SobolEngine(3, scramble=True, seed=0)
+    anchors = (MESH_SIDE * (sobol.draw(len(encoder.query)) - 0.5)).to(weight.device)
+    embedded = shape.embedder(anchors)
+    query = encoder.feat_in(F.pad(embedded, (0, shape.config.point_feats)))
+    encoder.query.copy_(query / query.std())
+    position = decoder.query_in(embedded[encoder.cls :])
+    shape.decoder.positional_encodings.copy_(position / position.std())
+    for layer in (*encoder.blocks, decoder.attn_out):
+        if isinstance(layer, CrossLayer):
+            attention = layer.attn
+            nn.init.orthogonal_(attention.c_q.weight, gain=FOCUS)
+            attention.c_k.weight.copy_(attention.c_q.weight)
+            attention.c_q.bias.zero_()
+            attention.c_k.bias.zero_()
 
 
 class RunningCodebook:
