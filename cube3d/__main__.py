@@ -196,8 +196,8 @@ def train(options: argparse.Namespace) -> None:
 
 
 def _check_files(options: argparse.Namespace) -> None:
+    from .checks import checked_print_size
     from .export import FORMATS, PRINTED
-    from .records import checked_print_size
 
     _check_target(options.out, FORMATS)
     format = _format(options.out)

@@ -14,10 +14,10 @@ import json
 import zipfile
 from typing import Any
 
+from .checks import checked_print_size
 from .export import FORMATS, export, read_glb, read_recipe
 from .lod import lod_names, lods
 from .quantization import small_glb
-from .records import checked_print_size
 
 GLB, SMALL, LODS, ARCHIVE = "glb", "small", "lods", "zip"
 DOWNLOADS = {  # how the name of each ends, in the order of a page: for engines, phones, tools, printers

@@ -26,9 +26,10 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
+from .checks import checked_print_size
 from .errors import EmptySurface, MeshError, RequestError
 from .glb import Extras, read_glb, read_recipe, write_glb
-from .records import Mesh, ScenePart, checked_print_size
+from .records import Mesh, ScenePart
 from .usdz import write_usdz
 from .version import VERSION
 

@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .checks import RESOLUTIONS
 from .config import BOUND
-from .records import RESOLUTIONS, Field
+from .records import Field
 from .refine import Evaluate, every_point, refine
 from .shape import OccupancyDecoder, ShapeTokenizer
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from . import checkpoint, english, export, field, mesh, scan, surface
+from .checks import checked_seed
 from .config import ModelConfig
 from .device import pick_device
 from .engine import Engine
@@ -38,7 +39,6 @@ from .records import (
     Stage,
     Timings,
     Tokens,
-    checked_seed,
 )
 from .shape import ShapeTokenizer
 from .text import TextEncoder, load_text

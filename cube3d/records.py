@@ -2,68 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import secrets
-import unicodedata
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .checks import (
+    FACES,
+    MAX_SEED,
+    RESOLUTIONS,
+    checked_box,
+    checked_integer,
+    checked_number,
+    checked_seed,
+    checked_text,
+)
 from .errors import CubeError, RequestError
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-MAX_PROMPT = 2_000
-MAX_SEED = 2**32 - 1
-RESOLUTIONS = (32, 512)
-FACES = (100, 1_000_000)
-PRINT_SIZES = (1.0, 2_000.0)  # millimetres
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise RequestError(name, f"{name} must be a number, not {value!r}.")
-    try:
-        number = float(value)
-    except OverflowError:  # a whole number beyond any float
-        number = math.inf
-    if not math.isfinite(number):
-        raise RequestError(name, f"{name} must be a finite number, not {number}.")
-    return number
-
-
-def _integer(name: str, value: Any, low: int, high: int) -> int:
-    number = _number(name, value)
-    if number != int(number) or not low <= number <= high:
-        raise RequestError(name, f"{name} must be a whole number from {low:,} to {high:,}, not {value}.")
-    return int(number)
-
-
-def checked_seed(value: Any) -> int:
-    """A seed as an int. Raises RequestError."""
-    return _integer("seed", value, 0, MAX_SEED)
-
-
-def checked_print_size(value: Any) -> float:
-    """The longest side of a printed object, in millimetres. Raises RequestError."""
-    size, (low, high) = _number("size", value), PRINT_SIZES
-    if not low <= size <= high:
-        raise RequestError("size", f"size must lie between {low:g} and {high:,g} mm, not {size:g}.")
-    return size
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise RequestError(name, f"{name} must be text, not {type(value).__name__}.")
-    if len(value) > MAX_PROMPT:
-        raise RequestError(name, f"The {name} has {len(value):,} characters; shorten it to {MAX_PROMPT:,}.")
-    for char in value:
-        if unicodedata.category(char) in ("Cc", "Cs") and char not in "\n\r\t":
-            raise RequestError(name, f"The {name} holds the control character U+{ord(char):04X}; remove it.")
-    text = " ".join(value.split())
-    return text if any(unicodedata.category(char) not in ("Cf", "Zs") for char in text) else ""  # nothing to be seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,29 +49,29 @@ class Request:
 
     def __post_init__(self) -> None:
         put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731 - frozen dataclass
-        put("prompt", _text("prompt", self.prompt))
+        put("prompt", checked_text("prompt", self.prompt))
         if not self.prompt:
             raise RequestError("prompt", "The prompt is empty; describe an object, for example 'a wooden chair'.")
-        put("negative_prompt", _text("negative_prompt", self.negative_prompt))
+        put("negative_prompt", checked_text("negative_prompt", self.negative_prompt))
         seed = secrets.randbelow(MAX_SEED + 1) if self.seed is None else self.seed
         put("seed", checked_seed(seed))
-        guidance = _number("guidance", self.guidance)
+        guidance = checked_number("guidance", self.guidance)
         if not 0 <= guidance <= 20:
             raise RequestError("guidance", f"guidance must lie between 0 and 20, not {guidance:g}.")
         put("guidance", guidance)
         if self.top_p is not None:
-            top_p = _number("top_p", self.top_p)
+            top_p = checked_number("top_p", self.top_p)
             if not 0 < top_p <= 1:
                 raise RequestError("top_p", f"top_p must be above 0 and at most 1 (or None for greedy), not {top_p:g}.")
             put("top_p", top_p)
         if self.box is not None:
-            put("box", _box(self.box))
-        resolution = _integer("resolution", self.resolution, *RESOLUTIONS)
+            put("box", checked_box(self.box))
+        resolution = checked_integer("resolution", self.resolution, *RESOLUTIONS)
         if resolution % 16:
             raise RequestError("resolution", f"resolution must be a multiple of 16, not {resolution}.")
         put("resolution", resolution)
         if self.faces is not None:
-            put("faces", _integer("faces", self.faces, *FACES))
+            put("faces", checked_integer("faces", self.faces, *FACES))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, in field order."""
@@ -123,18 +81,6 @@ class Request:
 
     def with_seed(self, seed: int | None) -> Request:
         return replace(self, seed=seed)
-
-
-def _box(value: Any) -> tuple[float, float, float]:
-    try:
-        sides = [_number("box", side) for side in value]
-    except TypeError:
-        sides = []
-    if len(sides) != 3 or min(sides) <= 0:
-        raise RequestError("box", f"box needs three positive numbers (x, y, z), not {value!r}.")
-    if max(sides) / min(sides) > 100:
-        raise RequestError("box", "the longest side of the box may be at most 100 times the shortest.")
-    return sides[0], sides[1], sides[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from fakes import FakePipeline, finished
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cube3d.checks import FACES, MAX_SEED
 from cube3d.export import read_recipe
 from cube3d.page import share, strings
-from cube3d.records import FACES, MAX_SEED, Request
+from cube3d.records import Request
 from cube3d.version import VERSION
 
 MODEL = FakePipeline().info

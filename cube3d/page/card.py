@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from ..checks import PRINT_SIZES
 from ..downloads import DOWNLOADS, GLB, LODS, SMALL
 from ..export import PRINT_SIZE, PRINTED
-from ..records import PRINT_SIZES
 from ..scene import parse
 from ..store import Stored
 from . import share

@@ -8,7 +8,8 @@ from typing import Any
 
 import gradio as gr
 
-from ..records import MAX_SEED, Request
+from ..checks import MAX_SEED
+from ..records import Request
 
 KEEP = gr.skip()  # an output that stays as it is
 

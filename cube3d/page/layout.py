@@ -5,7 +5,7 @@ from __future__ import annotations
 import gradio as gr
 from starlette.middleware import Middleware
 
-from .. import records
+from .. import checks, records
 from ..store import Store
 from . import examples, form, routes, strings, theme, views
 from .fairness import FairQueue
@@ -190,7 +190,7 @@ def _advanced() -> dict[str, gr.components.Component]:
             controls[axis] = gr.Number(1, label=SENTENCES(f"box.{axis}"), min_width=60, elem_id=f"box-{axis}")
         controls["box"] = gr.HTML(views.box((1, 1, 1), strings.say()), elem_id="box-picture")
     controls["resolution"] = gr.Slider(
-        *records.RESOLUTIONS,
+        *checks.RESOLUTIONS,
         128,
         step=16,
         label=SENTENCES("resolution"),

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from ..records import MAX_PROMPT
+from ..checks import MAX_PROMPT
 from ..store import Stored
 from ..version import VERSION
 from . import card, share

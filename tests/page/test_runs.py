@@ -10,9 +10,10 @@ from desk import Page, Picked, Step, Visitor, filled, say
 from fakes import FakePipeline, FakeStreams
 from pygltflib import GLTF2
 
+from cube3d.checks import MAX_SEED
 from cube3d.errors import EmptySurface
 from cube3d.page import form, views
-from cube3d.records import MAX_SEED, Done, Failed, Request, Variant
+from cube3d.records import Done, Failed, Request, Variant
 
 
 def test_a_run_tells_the_seed_first_and_hands_over_a_stored_result(page, pipeline, store):

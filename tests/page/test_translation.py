@@ -8,9 +8,10 @@ from string import Formatter
 import pytest
 
 from cube3d import errors
+from cube3d.checks import MAX_PROMPT
 from cube3d.page import strings, translation
 from cube3d.page.translation import translate
-from cube3d.records import MAX_PROMPT, Request
+from cube3d.records import Request
 
 CORE = Path(errors.__file__).parent
 SPOKEN = (
