@@ -253,7 +253,7 @@ def _watch(events: Iterator, total: int):
 
 def _deliver(result, options: argparse.Namespace) -> None:
     from .export import export, read_glb, slug
-    from .pipeline import recipe
+    from .recipe import recipe
 
     path, format, name = options.out, _format(options.out), slug(result.request.prompt)
     if format == "glb":

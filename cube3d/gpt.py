@@ -245,6 +245,19 @@ class GPT(nn.Module):
         return self.head(x[:, -1]), caches
 
 
+@torch.inference_mode()
+def branches(gpt: GPT, text_embed: Tensor, proportions: tuple[float, float, float] | None) -> tuple[Tensor, Tensor]:
+    """The two branches of guidance, (S[+1], n_embd) each: with the prompt and its box, and without.
+
+    text_embed (2, S, text width): of the prompt and of the negative prompt; proportions x:y:z of a box, or None.
+    """
+    box = torch.zeros(2, 3)
+    if proportions is not None:
+        box[0] = box_extent(proportions)[0]
+    cond, uncond = gpt.condition(text_embed, box.to(text_embed.device))
+    return cond, uncond
+
+
 def box_extent(proportions: tuple[float, float, float]) -> Tensor:
     """User proportions x:y:z -> (1, 3) extents in model units, the longest 1.925."""
     longest = max(proportions)  # divided in Python's doubles: sides beyond float32 have ratios within it

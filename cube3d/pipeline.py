@@ -8,24 +8,24 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from . import checkpoint, english, export, field, mesh, scan, surface
-from .checks import checked_seed
+from . import checkpoint, export, field, mesh, scan, surface
+from .checks import checked_seed, checked_tokens
+from .clock import Clock
 from .config import ModelConfig
 from .device import pick_device
 from .engine import Engine
 from .errors import DeviceError, EmptySurface, RequestError
 from .functions import Functions
-from .gpt import GPT, box_extent
+from .gpt import GPT, branches
 from .kernels.matrix import FORMATS, Format
-from .limits import Known
-from .reading import Reader, Reading
+from .recipe import recipe
 from .records import (
     Done,
     Event,
@@ -36,13 +36,10 @@ from .records import (
     Queued,
     Request,
     Result,
-    Stage,
-    Timings,
     Tokens,
 )
 from .shape import ShapeTokenizer
-from .text import TextEncoder, load_text
-from .version import VERSION
+from .wording import Wording
 from .worker import Events, Job, Variants, Work, Worker
 
 STEPS_A_TURN = 2  # tokens between looks at new, stopped and finished requests
@@ -60,21 +57,18 @@ class Pipeline:
         self,
         config: ModelConfig,
         digest: str,
-        text: TextEncoder,
+        wording: Wording,
         gpt: GPT,
         shape: ShapeTokenizer,
         device: torch.device,
         slots: int = 4,
         lazy: bool = False,
-        reader: Reader | None = None,
-        known: Known | None = None,
         functions: Functions | None = None,
     ) -> None:
         self.config, self.device, self.slots = config, device, slots
         self.steps = config.shape.num_encoder_latents
         self.info = ModelInfo(config.name, digest, config.licence, self.steps, config.shape.num_codes, config.previews)
-        self._text, self._gpt, self._shape = text, gpt, shape
-        self._reader, self._known = reader, known
+        self._wording, self._gpt, self._shape = wording, gpt, shape
         conditions, functions = (None, Functions()) if lazy else (config.conditions, functions)
         self._engine = Engine(gpt, self.steps, device, slots=slots, conditions=conditions, functions=functions)
         self._worker = Worker(between=lambda: self._engine.step(STEPS_A_TURN))
@@ -105,16 +99,9 @@ class Pipeline:
         folder, config = checkpoint.resolve(model)
         functions = None if lazy else Functions.usual(place, config.gpt, weights)
         gpt, shape = checkpoint.load(folder, place)
-        text = load_text(config.text_encoder, folder, place)
-        reader = known = None
-        if config.text_encoder == "minilm":
-            reader = Reader(folder)
-            # Notices are asked for from any thread, so they need an encoder of their own where the device has an owner;
-            # and a process that forks must not have computed before.
-            if (folder / "known.txt").is_file() and not lazy:
-                known = Known.load(folder, text if place.type == "cpu" else load_text("minilm", folder))
+        wording = Wording.load(config, folder, place, lazy)
         digest = checkpoint.digest(folder, weights)
-        return cls(config, digest, text, gpt, shape, place, slots, lazy, reader, known, functions)
+        return cls(config, digest, wording, gpt, shape, place, slots, lazy, functions)
 
     def warm_up(self) -> None:
         """Make one object, so that no visitor waits while kernels are chosen and memory is had."""
@@ -160,46 +147,21 @@ class Pipeline:
         Raises RequestError if the tokens are not this model's.
         """
         ids = self._ids("tokens", tokens, self.steps)
-        return _last(self._worker.stream(lambda job: self._shape_up(job, request, ids, _Clock(), ())))
+        return _last(self._worker.stream(lambda job: self._shape_up(job, request, ids, Clock(job.emit))))
 
     def count(self, prompt: str) -> tuple[int, int, str]:
         """How many pieces of the prompt the text encoder reads, how many it has room for, and what would be cut."""
-        used, cut = self._text.count(self._read(prompt).text)
-        return used, self._text.length - 2, cut  # two places hold its begin and its end
+        return self._wording.count(prompt)
 
     def notices(self, prompt: str) -> list[str]:
         """How a prompt is read, and what of it is cut, cannot be read or was never learned, as sentences."""
-        reading, name = self._read(prompt), self.info.name
-        used, cut = self._text.count(reading.text)
-        unknown = [*reading.unread, *self._text.unknown(reading.text)]
-        beyond = self._known.beyond(reading.text) if self._known else None
-        notices = []
-        if reading.language:
-            notices.append(f"Read as: {reading.text}.")
-        if cut:
-            notices.append(f"{name} reads the first {used} word pieces of a prompt; this is cut: “{cut}”.")
-        if unknown:
-            notices.append(f"{name} cannot read “{' '.join(unknown)}” and goes on without it.")
-        if beyond:
-            notices.append(f"{name} never saw “{beyond.asked}”; closest I know: {english.indefinite(beyond.closest)}.")
-        return notices
-
-    def _read(self, prompt: str) -> Reading:
-        return self._reader.read(prompt) if self._reader else Reading(prompt)
+        return self._wording.notices(prompt)
 
     def _prefix(self, tokens: Sequence[int] | None) -> torch.Tensor | None:
         return None if tokens is None or not len(tokens) else self._ids("prefix", tokens, self.steps - 1)
 
     def _ids(self, what: str, tokens: Sequence[int] | np.ndarray, most: int) -> torch.Tensor:
-        try:
-            ids = np.asarray(tokens)
-        except ValueError:  # rows of different lengths
-            ids = np.empty(0)
-        if ids.ndim != 1 or not 0 < ids.size <= most or ids.dtype.kind not in "iu":
-            raise RequestError(what, f"Give 1 to {most} token ids in one list.")
-        if ids.min() < 0 or ids.max() >= self.info.codes:
-            raise RequestError(what, f"{self.info.name} has token ids from 0 to {self.info.codes - 1} only.")
-        return torch.from_numpy(ids.astype(np.int64))
+        return torch.from_numpy(checked_tokens(what, tokens, most, self.info.name, self.info.codes))
 
     # The flow, on the device's thread
 
@@ -209,10 +171,11 @@ class Pipeline:
             if ahead != (ahead := self._worker.place(job)):
                 job.emit(Queued(ahead))
             yield
-        clock = _Clock()
-        with clock("text", job):
-            cond, uncond = self._condition(request)
-        with clock("tokens", job):
+        clock = Clock(job.emit)
+        with clock("text"):
+            embeds = self._wording.encode(request.prompt, request.negative_prompt)
+            cond, uncond = branches(self._gpt, embeds, request.box)
+        with clock("tokens"):
             slot = self._engine.admit(cond, uncond, request.guidance, request.top_p, request.seed, prefix)
             try:
                 yield from self._await_tokens(job, slot, PREVIEWS if previews and self.info.previews else ())
@@ -221,15 +184,6 @@ class Pipeline:
                 self._engine.release(slot)
         kept = 0 if prefix is None else len(prefix)
         yield from self._shape_up(job, request, tokens, clock, tuple(self.notices(request.prompt)), kept)
-
-    def _condition(self, request: Request) -> tuple[torch.Tensor, torch.Tensor]:
-        """-> (S, width) with the prompt and the box, and without: the two branches of guidance."""
-        embeds = self._text.encode([self._read(prompt).text for prompt in (request.prompt, request.negative_prompt)])
-        box = torch.zeros(2, 3)
-        if request.box is not None:
-            box[0] = box_extent(request.box)[0]
-        with torch.inference_mode():
-            return tuple(self._gpt.condition(embeds, box.to(embeds.device)))
 
     def _await_tokens(self, job: Job, slot: int, previews: tuple[float, ...]) -> Work:
         began = said = time.perf_counter()
@@ -258,22 +212,28 @@ class Pipeline:
         job.emit(Preview(len(tokens), Mesh(vertices, faces, normals, field.colours(self._shape, latents, vertices))))
 
     def _shape_up(
-        self, job: Job, request: Request, tokens: torch.Tensor, clock: _Clock, notices: tuple[str, ...], kept: int = 0
+        self,
+        job: Job,
+        request: Request,
+        tokens: torch.Tensor,
+        clock: Clock,
+        notices: tuple[str, ...] = (),
+        kept: int = 0,
     ) -> Work:
-        with clock("latents", job), torch.inference_mode():
+        with clock("latents"), torch.inference_mode():
             latents = self._shape.decode(tokens[None].to(self.device))
         yield
-        with clock("field", job):
+        with clock("field"):
             sampled, coarser = self._sample(latents, request.resolution)
         yield
-        with clock("surface", job):
+        with clock("surface"):
             vertices, faces = surface.extract(sampled, field.logits_at(self._shape, latents), request.faces)
         yield
-        with clock("mesh", job):
+        with clock("mesh"):
             body, report = mesh.tidy(vertices, faces, request.faces)
             body = replace(body, colors=field.colours(self._shape, latents, body.vertices))
         yield
-        with clock("export", job):
+        with clock("export"):
             extras = recipe(request, self.info, tokens[:kept].tolist())
             glb = export.export(body, "glb", export.slug(request.prompt), extras)
         job.emit(
@@ -326,39 +286,8 @@ class Pipeline:
         return box[0]
 
 
-def recipe(request: Request, model: ModelInfo, prefix: list[int]) -> dict[str, object]:
-    """What a file needs to say to be made again; `prefix` holds the tokens that came from another object."""
-    return {
-        "generator": f"cube3d {VERSION}",
-        "request": request.to_dict(),
-        "model": model.name,
-        "digest": model.digest,
-        "licence": model.licence,
-        **({"prefix": prefix} if prefix else {}),
-    }
-
-
 def _last(events: Iterator[Event]) -> Result:
     for event in events:
         if isinstance(event, Done):
             return event.result
     raise AssertionError("a stream ends with Done or an error")
-
-
-class _Clock:
-    """Seconds by stage. Entering a stage also announces it."""
-
-    def __init__(self) -> None:
-        self._began = time.perf_counter()
-        self._spent: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, stage: str, job: Job) -> Iterator[None]:
-        job.emit(Stage(stage))
-        began = time.perf_counter()
-        yield
-        self._spent[stage] = time.perf_counter() - began
-
-    @property
-    def timings(self) -> Timings:
-        return Timings(**self._spent, total=time.perf_counter() - self._began)

@@ -21,9 +21,9 @@ from .. import checkpoint, field, mesh, surface
 from ..device import pick_device
 from ..engine import Engine
 from ..errors import EmptySurface
-from ..gpt import box_extent
+from ..gpt import branches
 from ..records import Mesh, MeshReport, Request
-from ..text import load_text
+from ..wording import Wording
 
 RESOLUTION, FACES = 128, 10_000
 CUDA_SLOTS = 32  # a CPU multiplies every slot by itself, so it takes one
@@ -46,7 +46,7 @@ class Studio:
         folder, self.config = checkpoint.resolve(model)
         self.digest = checkpoint.digest(folder)
         self._gpt, self.shape = checkpoint.load(folder, self.device)
-        self._text = load_text(self.config.text_encoder, folder, self.device)
+        self._wording = Wording.load(self.config, folder, self.device)
         self.steps = self.config.shape.num_encoder_latents
         slots = CUDA_SLOTS if self.device.type == "cuda" else 1
         self._engine = Engine(self._gpt, self.steps, self.device, slots, self.config.conditions)
@@ -91,20 +91,13 @@ class Studio:
         while waiting or running:
             while waiting and engine.free_slots:
                 number, request = waiting.popleft()
-                conditions = self._condition(request)
+                embeds = self._wording.encode(request.prompt, request.negative_prompt)
+                conditions = branches(self._gpt, embeds, request.box)
                 running[engine.admit(*conditions, request.guidance, request.top_p, request.seed)] = number
             engine.step(min(self.steps - engine.done(slot) for slot in running))
             for slot in [slot for slot in running if engine.done(slot) == self.steps]:
                 yield running.pop(slot), engine.tokens(slot)
                 engine.release(slot)
-
-    @torch.inference_mode()
-    def _condition(self, request: Request) -> Iterator[Tensor]:
-        embeds = self._text.encode([request.prompt, request.negative_prompt])
-        box = torch.zeros(2, 3)
-        if request.box is not None:
-            box[0] = box_extent(request.box)[0]
-        return iter(self._gpt.condition(embeds, box.to(embeds.device)))
 
     def _numbered(self, numbered: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, Made]]:
         """Ids -> objects, with as many surfaces under way as keep every process busy."""
