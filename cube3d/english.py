@@ -24,6 +24,40 @@ _PLURALS = (  # first match wins
     (r"(sheep|fish|deer)$", r"\1"), (r"(?<!hu)man$", "men"), (r"(s|x|z|ch|sh)$", r"\1es"), (r"([^aeiou])y$", r"\1ies"),
     (r"(ni|ea|al|el|ol)fe?$", r"\1ves"), (r"$", "s"),
 )  # fmt: skip
+_IRREGULAR = {
+    "people": "person",
+    "children": "child",
+    "mice": "mouse",
+    "geese": "goose",
+    "oxen": "ox",
+    "cacti": "cactus",
+    "buses": "bus",
+    "taxis": "taxi",
+    "shoes": "shoe",
+    "horseshoes": "horseshoe",
+    "canoes": "canoe",
+    "pies": "pie",
+    "cookies": "cookie",
+    "zombies": "zombie",
+    "leaves": "leaf",
+    "loaves": "loaf",
+    "wolves": "wolf",
+    "elves": "elf",
+    "dwarves": "dwarf",
+    "scarves": "scarf",
+    **{same: same for same in ("sheep", "fish", "deer", "dice", "aircraft", "spacecraft", "bison")},
+}
+_SINGULARS = (  # first match wins
+    (r"men$", "man"),
+    (r"(kni|li)ves$", r"\1fe"),
+    (r"shelves$", "shelf"),
+    (r"axes$", "axe"),
+    (r"ies$", "y"),
+    (r"(ch|sh|ss|x|o)es$", r"\1"),
+    (r"([^sui])s$", r"\1"),
+)
+_NO_PLURAL = {"scissors", "stairs", "clothes", "pants", "jeans", "headphones", "pliers", "binoculars", "drawers"}
+_NO_PLURAL |= {"lens", "gas", "canvas", "atlas", "christmas", "omen", "specimen"}
 _ENDS_IN_S = re.compile(r"(?:ss|us|is|gas|canvas|atlas|lens|christmas)$")
 _AN = re.compile(r"[aeiou8]|l-shaped|hour|11\b|18\b", re.IGNORECASE)
 _LONG_U = re.compile(r"(?:uni(?!m|n)|us[ae]|eu|ufo|uzi|one\b|u-)", re.IGNORECASE)
@@ -81,10 +115,27 @@ def plural(noun: str) -> str:
     return re.sub(ending, more, noun, count=1)
 
 
+def singular(word: str) -> str | None:
+    """The singular of a plural ("trees" -> "tree", "sheep" -> "sheep"); None for what is no plural."""
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
+    if word in _NO_PLURAL or len(word) < 4:
+        return None
+    for ending, one in _SINGULARS:
+        if re.search(ending, word):
+            return re.sub(ending, one, word)
+    return None
+
+
 def singulars(noun: str) -> list[str]:
-    """What a plural may be the plural of: "knives" -> "knive", "knif", "knife"; nothing for a singular."""
-    out = []
+    """What a plural may be the plural of, the likeliest first: "wolves" -> "wolf", "wolve", "wolv".
+
+    For who knows which of them are words: "bus" may be the plural of "bu".
+    """
+    *before, last = noun.split() or [""]
+    best = singular(last)
+    out = [" ".join([*before, best])] if best else []
     for ending, one in (("s", ""), ("es", ""), ("ies", "y"), ("ves", "f"), ("ves", "fe"), ("men", "man")):
         if noun.endswith(ending) and len(noun) > len(ending) + 1 and not noun.endswith("ss"):
             out.append(noun.removesuffix(ending) + one)
-    return out
+    return list(dict.fromkeys(out))

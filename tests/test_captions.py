@@ -267,3 +267,24 @@ def test_a_noun_gets_its_article(noun: str, named: str) -> None:
 )
 def test_plurals(one: str, many: str) -> None:
     assert english.plural(one) == many
+
+
+@pytest.mark.parametrize(
+    ("many", "one"),
+    [
+        ("chairs", "chair"),
+        ("army men", "army man"),
+        ("two mice", "two mouse"),
+        ("people", "person"),
+        ("wolves", "wolf"),
+    ],
+)
+def test_the_likeliest_singular_comes_first(many, one):
+    assert english.singulars(many)[0] == one
+
+
+def test_of_a_plural_that_no_rule_settles_every_singular_is_offered():
+    assert {"menu", "apple half", "cactus"} <= {
+        one for many in ("menus", "apple halves", "cactuses") for one in english.singulars(many)
+    }
+    assert english.singulars("glass") == []

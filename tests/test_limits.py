@@ -36,7 +36,7 @@ def known(encoder: MiniLM) -> Known:
         "a wooden chair", "a kitty", "an automobile", "an oak", "a sofa", "a pony", "chairs", "two knives", "a hot dog",
         "a tall wooden bookcase full of books", "a house made of stone", "a dog running", "a car red", "A RED CAR",
         "please make me a 3d model of a castle", "low poly pine tree", "spaceship game asset", "a pile of coins",
-        "a bundle of wheat", "a knight riding a horse", "an orange", "a building",
+        "a bundle of wheat", "a knight riding a horse", "an orange", "a building", "two mice", "three oxen",
     ],
 )  # fmt: skip
 def test_what_the_data_shows_is_known_under_any_common_name(known: Known, prompt: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from ..english import an
+from ..english import an, singular
 from .plan import Formation
 
 MANY = 4  # trees "in a row", chairs "around a table"
@@ -38,40 +38,6 @@ _MODIFIER = re.compile(  # where the words after the noun begin
     re.I,
 )
 _WORD = re.compile(r"[\w'-]+")
-_IRREGULAR = {
-    "people": "person",
-    "children": "child",
-    "mice": "mouse",
-    "geese": "goose",
-    "oxen": "ox",
-    "cacti": "cactus",
-    "buses": "bus",
-    "taxis": "taxi",
-    "shoes": "shoe",
-    "horseshoes": "horseshoe",
-    "canoes": "canoe",
-    "pies": "pie",
-    "cookies": "cookie",
-    "zombies": "zombie",
-    "leaves": "leaf",
-    "loaves": "loaf",
-    "wolves": "wolf",
-    "elves": "elf",
-    "dwarves": "dwarf",
-    "scarves": "scarf",
-    **{same: same for same in ("sheep", "fish", "deer", "dice", "aircraft", "spacecraft", "bison")},
-}
-_ENDINGS = (  # of plurals and of their singulars; the first that fits
-    (r"men$", "man"),
-    (r"(kni|li)ves$", r"\1fe"),
-    (r"shelves$", "shelf"),
-    (r"axes$", "axe"),
-    (r"ies$", "y"),
-    (r"(ch|sh|ss|x|o)es$", r"\1"),
-    (r"([^sui])s$", r"\1"),
-)
-_NO_PLURAL = {"scissors", "stairs", "clothes", "pants", "jeans", "headphones", "pliers", "binoculars", "drawers"}
-_NO_PLURAL |= {"lens", "gas", "canvas", "atlas", "christmas", "omen", "specimen"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,18 +105,6 @@ def read(text: str) -> Phrase:
 def is_complete(text: str) -> bool:
     """Does it begin as a noun phrase does: "a table", "put two chairs"?"""
     return re.match(START, _INTRO.sub("", text), re.I) is not None
-
-
-def singular(word: str) -> str | None:
-    """The singular of a plural ("trees" -> "tree", "sheep" -> "sheep"); None for what is no plural."""
-    if word in _IRREGULAR:
-        return _IRREGULAR[word]
-    if word in _NO_PLURAL or len(word) < 4:
-        return None
-    for ending, one in _ENDINGS:
-        if re.search(ending, word):
-            return re.sub(ending, one, word)
-    return None
 
 
 def _head(rest: str) -> tuple[int, int]:
