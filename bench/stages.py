@@ -1,9 +1,8 @@
 """Every stage beside its floor: `python bench/stages.py --model mini --plot stages.png`, on CUDA if there is any.
 
-A floor is what the device needs at least for the stage's bytes or arithmetic, by its own read bandwidth and speed of
-matrix products, both measured first. `--model Roblox/cube3d-v0.5 --random-weights --resolution 256` measures the true
-shape without a download; random weights hold no object, so the network is then asked for the points that a chair would
-need, and what it says is replaced by the chair. A stage whose package is missing is named and left out; torch, numpy,
+What a floor is, floors.py says. `--model Roblox/cube3d-v0.5 --random-weights --resolution 256` measures the true shape
+without a download; random weights hold no object, so the network is then asked for the points that a chair would need,
+and what it says is replaced by the chair (chair.py). A stage whose package is missing is named and left out; torch, numpy,
 safetensors and tokenizers do for text to surface. The last line is one JSON object.
 """
 
@@ -12,11 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import statistics
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -25,14 +20,15 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-sys.path[0] = str(Path(__file__).resolve().parent.parent)  # or transformers takes kernels.py for a package it knows
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from cube3d import checkpoint, surface  # noqa: E402 - run from anywhere
+from bench.chair import Asked, chair, chair_on_grid  # noqa: E402 - run from anywhere
+from bench.floors import Device, Row, latents_operations, point_operations, weight_bytes  # noqa: E402
+from cube3d import checkpoint, surface  # noqa: E402
 from cube3d import field as fields  # noqa: E402
-from cube3d.benchmark import bytes_per_token, commit, read_bandwidth  # noqa: E402
-from cube3d.config import BOUND, NAMED, ModelConfig, ShapeConfig  # noqa: E402
+from cube3d.benchmark import bytes_per_token, commit  # noqa: E402
+from cube3d.config import NAMED, ModelConfig  # noqa: E402
 from cube3d.engine import Engine  # noqa: E402
-from cube3d.refine import Evaluate, every_point  # noqa: E402
 from cube3d.text import load_text  # noqa: E402
 
 PUBLISHED = {  # seconds of the released pipeline for v0.5 with random weights on an H200, measured on 29 November 2026
@@ -41,67 +37,6 @@ PUBLISHED = {  # seconds of the released pipeline for v0.5 with random weights o
     "field": 0.155 + 1.28,  # its grid, then every point of 257^3
     "surface": 0.25,
 }
-PACKAGES = {"mesh": ("fast_simplification", "scipy"), "export": ("pygltflib",)}
-Row = dict[str, Any]
-
-
-@dataclass
-class Device:
-    """What is measured on, and how fast it reads and multiplies."""
-
-    place: torch.device
-    dtype: torch.dtype
-    repeats: int
-    bandwidth: float = field(init=False)  # bytes a second
-    speed: float = field(init=False)  # floating-point operations a second, products of `dtype`
-
-    def __post_init__(self) -> None:
-        self.bandwidth = read_bandwidth(self.place)
-        side = 8192 if self.place.type == "cuda" else 1024
-        a, b = torch.randn(2, side, side, device=self.place).to(self.dtype)
-        self.speed = 2 * side**3 / self.seconds(lambda: a @ b)[0]
-
-    def seconds(
-        self, work: Callable[[], Any], repeats: int | None = None, before: Callable[[], Any] | None = None
-    ) -> tuple[float, Any]:
-        """Median seconds of `work` after one call to warm up, and what it gave; `before` each call, untimed."""
-        found, result = [], None
-        for _ in range(1 + (repeats or self.repeats)):
-            if before:
-                before()
-            self._wait()
-            start = time.perf_counter()
-            result = work()
-            self._wait()
-            found.append(time.perf_counter() - start)
-        return statistics.median(found[1:]), result
-
-    def _wait(self) -> None:
-        if self.place.type == "cuda":
-            torch.cuda.synchronize(self.place)
-
-    def row(self, stage: str, seconds: float, bytes: float = 0.0, operations: float = 0.0, **more: Any) -> Row:
-        """A measured stage beside the longer of its two floors."""
-        floor = max(bytes / self.bandwidth, operations / self.speed)
-        return {"stage": stage, "seconds": seconds, "floor_s": floor, "bytes": bytes, "operations": operations, **more}
-
-
-def weight_bytes(*modules: nn.Module) -> int:
-    """Bytes of all parameters but embeddings, of which few rows are read."""
-    rows = {id(w) for m in modules for part in m.modules() if isinstance(part, nn.Embedding) for w in part.parameters()}
-    return sum(w.nbytes for m in modules for w in m.parameters() if id(w) not in rows)
-
-
-def latents_operations(shape: ShapeConfig) -> int:
-    """Of the decoder from tokens to latents, for one object."""
-    n, width = shape.num_encoder_latents, shape.width
-    return shape.num_decoder_layers * (2 * n * 12 * width**2 + 4 * n * n * width)
-
-
-def point_operations(shape: ShapeConfig) -> int:
-    """Of the occupancy of one grid point: projections, attention to the latents, the two layers behind it."""
-    width = shape.occupancy_width or shape.width
-    return 2 * (11 * width**2 + 2 * shape.num_encoder_latents * width)
 
 
 def text_stage(device: Device, config: ModelConfig, prompt: str) -> tuple[Row, Tensor | None]:
@@ -149,44 +84,6 @@ def tokens_stage(device: Device, config: ModelConfig, gpt: nn.Module, pair: Tens
     row = device.row("tokens", entry + loop * steps / done, bytes=steps * sum(size.values()), **more)
     tokens = torch.cat([tokens, tokens.new_full((steps - len(tokens),), 7)])
     return row, tokens.to(device.place)
-
-
-def chair(points: Tensor) -> Tensor:
-    """(Q, 3) points in model units -> (Q,) distances to a chair with a back of rungs, positive inside: an object of
-    middling surface.
-    """
-    legs = [([x, -0.5, z], [0.04, 0.46, 0.04]) for x in (-0.45, 0.45) for z in (-0.45, 0.45)]
-    rungs = [([x, 0.45, -0.46], [0.03, 0.45, 0.03]) for x in (-0.45, -0.15, 0.15, 0.45)]
-    rails = [([0.0, y, -0.46], [0.5, 0.05, 0.04]) for y in (0.35, 0.9)]
-    parts = torch.tensor([*legs, *rungs, *rails, ([0.0, 0.0, 0.0], [0.5, 0.05, 0.5])], device=points.device)
-    beyond = (points[:, None] - parts[:, 0]).abs() - parts[:, 1]
-    return -(beyond.clamp(min=0).norm(dim=2) + beyond.amax(2).clamp(max=0)).amin(1)
-
-
-def chair_on_grid(resolution: int, place: torch.device) -> Tensor:
-    """(R + 1,)^3 values of `chair`."""
-
-    def values(points: Tensor) -> Tensor:
-        return torch.cat([chair(part * (2 * BOUND / resolution) - BOUND) for part in points.split(2**19)])
-
-    return every_point(values, resolution, place)
-
-
-class Asked:
-    """Stands in for what makes a function of points: counts them, and replaces the answers, if there is by what."""
-
-    def __init__(self, make: Callable[..., Evaluate], instead: Evaluate | None) -> None:
-        self.make, self.instead, self.points = make, instead, 0
-
-    def __call__(self, *arguments: Any) -> Evaluate:
-        evaluate, self.points = self.make(*arguments), 0
-
-        def answer(points: Tensor) -> Tensor:
-            self.points += len(points)
-            found = evaluate(points)
-            return self.instead(points) if self.instead else found
-
-        return answer
 
 
 def surface_stages(
