@@ -14,6 +14,7 @@ CUBE = 1.05  # the decoder is asked about [-CUBE, CUBE]^3
 SCALE = (0.6, 1.3)  # random scale of each axis, before the longest side returns to SIDE
 SHELL = 0.012  # half the thickness given to sheets
 COLOR_REACH = 0.06  # farther from the surface, a point has no colour and no part to learn
+_FIXED = 7  # random numbers a shape: three scales, mirrored or not, where three windows start
 
 
 def sample_batch(
@@ -24,7 +25,20 @@ def sample_batch(
     generator: torch.Generator,
     augment: bool = True,
 ) -> dict[str, Tensor]:
-    """Draw B = len(indices) shapes (with `augment`: scaled and mirrored at random), P surface and Q query points each.
+    """Draw a batch of the shapes `indices` (B,): see `batch_of`."""
+    chance = chances(len(indices), query_count, generator)
+    return batch_of(store, indices, chance, surface_count, query_count, augment)
+
+
+def chances(batch: int, query_count: int, generator: torch.Generator) -> Tensor:
+    """All randomness of a batch, (B, C) uniform in 0..1: by far most of it the queries that may lie anywhere."""
+    return torch.rand(batch, _FIXED + 3 * (query_count // 2), generator=generator, device=generator.device)
+
+
+def batch_of(
+    store: Store, indices: Tensor, chance: Tensor, surface_count: int, query_count: int, augment: bool = True
+) -> dict[str, Tensor]:
+    """B = len(indices) shapes (with `augment`: scaled and mirrored), P surface and Q query points each, by `chance`.
 
     Half of the queries lie about the surface, half are uniform in the cube. The latter come from the stored points
     where they fall into the shape's scaled box; everywhere else the cube is empty, so they need no label.
@@ -36,22 +50,23 @@ def sample_batch(
     """
     rows, device = indices[:, None], indices.device
     batch = len(indices)
+    stretch, mirror, starts = chance[:, :3], chance[:, 3], chance[:, 4:_FIXED]
     low, high = store["low"][indices], store["high"][indices]
     centre, size = (low + high) / 2, high - low
 
     scale = torch.ones(batch, 3, device=device)
     if augment:
-        scale = SCALE[0] + (SCALE[1] - SCALE[0]) * torch.rand(batch, 3, generator=generator, device=device)
+        scale = SCALE[0] + (SCALE[1] - SCALE[0]) * stretch
     scale = scale * SIDE / (scale * size).amax(1, keepdim=True)
     extent = scale * size
     reach = extent / 2 + PAD * scale  # half the box in which stored points say what is inside
     if augment:
-        mirrored = (torch.rand(batch, generator=generator, device=device) < 0.5) & ~store["chiral"][indices]
+        mirrored = (mirror < 0.5) & ~store["chiral"][indices]
         scale[:, 0] *= torch.where(mirrored, -1.0, 1.0)
     centre, scale, colored = centre[:, None], scale[:, None], store["has_color"][indices][:, None]
 
     # Surface
-    columns = _window(batch, surface_count, store["surface"].shape[1], generator)
+    columns = _window(starts[:, :1], surface_count, store["surface"].shape[1])
     xyz = (store["surface"][rows, columns].float() - centre) * scale
     normal = torch.nn.functional.normalize(store["normal"][rows, columns].float() / scale, dim=-1)
     rgb = _rgb(store["surface_rgb"][rows, columns]) * colored[..., None]
@@ -60,9 +75,7 @@ def sample_batch(
     # Queries
     stored = store["query"].shape[1] // 2
     about, within = query_count - query_count // 2, query_count // 2
-    columns = torch.cat(
-        [_window(batch, about, stored, generator), stored + _window(batch, within, stored, generator)], 1
-    )
+    columns = torch.cat([_window(starts[:, 1:2], about, stored), stored + _window(starts[:, 2:], within, stored)], 1)
     queries = (store["query"][rows, columns].float() - centre) * scale
     sheet = store["sheet"][rows, columns].float()
     # Scaling changes a gap d along the unit vector v to d / |v / scale|: so sheets keep their thickness when scaled.
@@ -72,7 +85,7 @@ def sample_batch(
     part = torch.where(near, store["query_part"][rows, columns].long() - 1, -1)
     rgb_mask = near & colored
 
-    anywhere = CUBE * (2 * torch.rand(batch, within, 3, generator=generator, device=device) - 1)
+    anywhere = CUBE * (2 * chance[:, _FIXED:].view(batch, within, 3) - 1)
     beyond = (anywhere.abs() > reach[:, None]).any(-1)
     queries[:, about:] = torch.where(beyond[..., None], anywhere, queries[:, about:])
     occupied[:, about:] &= ~beyond
@@ -91,10 +104,9 @@ def sample_batch(
     }
 
 
-def _window(batch: int, count: int, stored: int, generator: torch.Generator) -> Tensor:
-    """(batch, count) consecutive column numbers from a random start, wrapping round at `stored`."""
-    start = torch.randint(stored, (batch, 1), generator=generator, device=generator.device)
-    return (start + torch.arange(count, device=generator.device)) % stored
+def _window(start: Tensor, count: int, stored: int) -> Tensor:
+    """(B, count) consecutive column numbers from `start` (B, 1) in 0..1 of all, wrapping round at `stored`."""
+    return ((start * stored).long() + torch.arange(count, device=start.device)) % stored
 
 
 def _rgb(byte: Tensor) -> Tensor:

@@ -23,21 +23,26 @@ def orthogonalise(update: Tensor, steps: int = 5) -> Tensor:
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(steps):
         gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x.mT if tall else x).to(update.dtype)
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov momentum, orthogonalised; matrices of equal shape are stacked and updated together."""
+    """Nesterov momentum, orthogonalised; matrices of equal shape are stacked and updated together.
+
+    `lr` is a tensor of no dimensions on the parameters' device, read at every step.
+    """
 
     def __init__(
-        self, params: Iterable[Tensor], lr: float = 1e-3, momentum: float = 0.95, weight_decay: float = 0.05
+        self, params: Iterable[Tensor], lr: Tensor, momentum: float = 0.95, weight_decay: float = 0.05
     ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self) -> None:
         for group in self.param_groups:
+            lr, inertia = group["lr"], group["momentum"]
+            kept = 1 - lr * group["weight_decay"]
             stacks: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
             for p in group["params"]:
                 if p.grad is not None:
@@ -47,14 +52,17 @@ class Muon(torch.optim.Optimizer):
                 state = self.state[params[0]]
                 if "momentum" not in state:
                     state["momentum"] = torch.zeros_like(grads)
-                momentum = state["momentum"].lerp_(grads, 1 - group["momentum"])
-                update = orthogonalise(grads.lerp(momentum, group["momentum"]))
-                torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
-                torch._foreach_add_(params, list(update), alpha=-group["lr"] * 0.2 * max(shape) ** 0.5)
+                momentum = state["momentum"].lerp_(grads, 1 - inertia)
+                update = orthogonalise(grads.lerp(momentum, inertia)) * (lr * (0.2 * max(shape) ** 0.5))
+                torch._foreach_mul_(params, kept)
+                torch._foreach_sub_(params, list(update))
 
 
 class Optimiser:
-    """Muon for the matrices inside blocks, AdamW for everything else that trains; gradients averaged over processes."""
+    """Muon for the matrices inside blocks, AdamW for everything else that trains; both at `rate`, a tensor.
+
+    Gradients are averaged over processes: `pack`, `exchange`, `update`. With one process the first two do nothing.
+    """
 
     def __init__(self, named: Iterable[tuple[str, nn.Parameter]], lr: float = 1e-3) -> None:
         matrices, rest = [], []
@@ -64,31 +72,40 @@ class Optimiser:
                 (matrices if inside else rest).append(p)
         self.params = matrices + rest
         self.lr = lr
+        self.rate = torch.tensor(lr, device=self.params[0].device)
         self.parts: list[torch.optim.Optimizer] = []
         if matrices:
-            self.parts.append(Muon(matrices, lr))
+            self.parts.append(Muon(matrices, self.rate))
         if rest:
-            self.parts.append(torch.optim.AdamW(rest, lr, betas=(0.9, 0.99), weight_decay=0.01, fused=rest[0].is_cuda))
+            adam = torch.optim.AdamW(rest, self.rate, betas=(0.9, 0.99), weight_decay=0.01, fused=True)
+            self.parts.append(adam)
 
-    def step(self, scale: float) -> None:
-        """One update at `scale` times the base learning rate; clears the gradients."""
+    def set_rate(self, scale: float) -> None:
+        """The updates from now on are made at `scale` times the base learning rate."""
+        self.rate.fill_(self.lr * scale)
+
+    def pack(self) -> None:
+        """The gradients of this process -> one bfloat16 buffer: half the traffic, where GPUs share no fast link."""
         if torch.distributed.is_initialized():
-            self._average()
+            self._flat = torch.cat([p.grad.reshape(-1) for p in self.params]).bfloat16()
+
+    def exchange(self) -> None:
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(self._flat)
+
+    def update(self) -> None:
+        """One update; clears the gradients."""
+        if torch.distributed.is_initialized():
+            mean = self._flat.float() / torch.distributed.get_world_size()
+            for p, part in zip(self.params, mean.split([p.numel() for p in self.params]), strict=True):
+                p.grad = part.view_as(p)
         torch.nn.utils.clip_grad_norm_(self.params, 1.0, foreach=True)
         for part in self.parts:
             for group in part.param_groups:
-                group["lr"] = self.lr * scale
+                # torch asks for it under capture and warns of it elsewhere; the fused update is the same
+                group["capturable"] = self.rate.is_cuda and torch.cuda.is_current_stream_capturing()
             part.step()
             part.zero_grad(set_to_none=True)
-
-    def _average(self) -> None:
-        grads = [p.grad for p in self.params if p.grad is not None]
-        flat = torch.cat([g.reshape(-1) for g in grads]).bfloat16()  # half the traffic, where GPUs share no fast link
-        torch.distributed.all_reduce(flat)
-        flat /= torch.distributed.get_world_size()
-        torch._foreach_copy_(
-            grads, [part.view_as(g) for part, g in zip(flat.split([g.numel() for g in grads]), grads, strict=True)]
-        )
 
 
 def schedule(progress: float, warm_up: float = 0.01) -> float:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from ..errors import CubeError
+from .capture import WARM_UP
 
 
 def script(main: Callable[[], None]) -> None:
@@ -28,32 +29,40 @@ def script(main: Callable[[], None]) -> None:
 def start(device: str) -> tuple[torch.device, int, int]:
     """-> device, rank, world size. Under torchrun every process takes its own GPU."""
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    chosen = torch.device(f"cuda:{os.environ['LOCAL_RANK']}" if world > 1 else device)
+    if chosen.type == "cuda" and chosen.index is not None:
+        torch.cuda.set_device(chosen)
     if world > 1:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         torch.distributed.init_process_group("nccl")
-        device = f"cuda:{os.environ['LOCAL_RANK']}"
     torch.set_float32_matmul_precision("high")
-    return torch.device(device), rank, world
+    return chosen, rank, world
+
+
+def leave() -> None:
+    """End what the processes of a run share; every one of them calls it after its last step."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 @dataclass
 class Clock:
     """Steps for `seconds` of wall time after the first `compile_steps`, so that a run ends when it was planned to.
 
-    With several processes the decision of rank 0 holds for all.
+    Until then progress is 0, unless `max_steps` are to be made however long they take. With several processes the
+    decision of rank 0 holds for all.
     """
 
     seconds: float
     device: torch.device
     max_steps: int | None = None
-    compile_steps: int = 3
+    compile_steps: int = WARM_UP + 1  # compiled, warm and captured
     progress: float = 0.0
     step: int = 0
     began: float = field(default=0.0)
 
     def __iter__(self) -> Iterator[int]:
         while True:
-            if self.step == self.compile_steps or self.began == 0.0:
+            if self.step <= self.compile_steps:
                 self.began = time.perf_counter()
             done = (time.perf_counter() - self.began) / self.seconds
             if self.max_steps is not None:
@@ -72,22 +81,23 @@ class Clock:
 
 
 class Log:
-    """One JSON line every `every` steps, to a file and to the terminal."""
+    """One JSON line every `every` steps, when they are `due`, to a file and to the terminal."""
 
     def __init__(self, path: Path, every: int = 100) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.file, self.every, self.last = path.open("a"), every, time.perf_counter()
+        self.path, self.every, self.last = path, every, time.perf_counter()
+
+    def due(self, step: int) -> bool:
+        return step % self.every == 0
 
     def __call__(self, step: int, values: dict[str, float | torch.Tensor]) -> None:
-        if step % self.every:
-            return
         now = time.perf_counter()
         row = {"step": step, "ms": round((now - self.last) * 1e3 / self.every, 2)}
         row |= {name: round(float(value), 5) for name, value in values.items()}
         self.last = now
         print(json.dumps(row), flush=True)
-        self.file.write(json.dumps(row) + "\n")
-        self.file.flush()
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 def save(path: Path, model: nn.Module) -> None:

@@ -14,14 +14,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..config import BOX_SIDE, MESH_SIDE, NAMED
-from ..gpt import GPT
+from ..gpt import GPT, rotary_table
 from ..shape import ShapeTokenizer
 from ..text import load_text
 from . import run
-from .batches import sample_batch
-from .data import load_shapes
+from .attributes import proportions
+from .batches import batch_of, chances
+from .capture import Replayed, Step
+from .data import Store, load_shapes
 from .optim import Optimiser, schedule
-from .prompts import encode_captions
+from .prompts import Prompts, encode_captions
 
 NO_TEXT = 0.1  # share of empty prompts, for guidance
 NO_BOX = 0.5
@@ -31,19 +33,95 @@ ASSETS = Path(__file__).parents[2] / "assets" / "mini"
 class Objective(nn.Module):
     """Condition and tokens -> cross entropy of every token after the ones before it, in nats."""
 
-    def __init__(self, gpt: GPT, codebook: Tensor) -> None:
+    def __init__(self, gpt: GPT, codebook: Tensor, length: int) -> None:
+        """length: tokens of a shape. The table of their rotations is made once: `GPT.forward` makes it on the CPU."""
         super().__init__()
         self.gpt = gpt
         self.register_buffer("codebook", codebook)
+        config = gpt.config
+        self.register_buffer("table", rotary_table(length, config.head_dim, config.rope_theta, codebook.device))
 
     def forward(self, text: Tensor, box: Tensor, tokens: Tensor) -> Tensor:
-        """text (B, S, W), box (B, 3) or zeros, tokens (B, N)."""
+        """text (B, S, W), box (B, 3) or zeros, tokens (B, length)."""
         gpt = self.gpt
-        cond = gpt.condition(text, box).float()
+        c = gpt.condition(text, box).float()
         bos = gpt.embed(torch.full_like(tokens[:, :1], gpt.config.bos))
         shapes = gpt.shape_proj(F.embedding(tokens[:, :-1], self.codebook)).float()  # so that shape_proj trains
-        logits = gpt(cond, torch.cat([bos, shapes], 1))[..., : gpt.config.shape_model_vocab_size]
+        x = torch.cat([bos, shapes], 1)
+        for block in gpt.transformer["dual_blocks"]:
+            x, c, _, _ = block.prefill(x, c, self.table)
+        for block in gpt.transformer["single_blocks"]:
+            x, _, _ = block.prefill(x, self.table)
+        logits = gpt.head(x, gpt.config.shape_model_vocab_size)
         return F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())
+
+
+def draw_prompts(prompts: Prompts, shapes: Tensor, extent: Tensor, generator: torch.Generator) -> Tensor:
+    """What `Prompts.draw` draws, which waits for the device to say that the weights are valid; a graph cannot wait."""
+    true = proportions(extent).gather(1, prompts.measure[shapes]) >= prompts.least[shapes]
+    weight = prompts.weight[shapes] * true
+    race = weight / torch.empty_like(weight).exponential_(generator=generator)
+    return prompts.index[shapes].gather(1, race.argmax(1, keepdim=True))[:, 0]
+
+
+class Training:
+    """A transformer and all that its training steps read and write; `step` is one of them, and returns its loss.
+
+    shape: the frozen tokenizer. rows: the shapes of `store` and `prompts` to draw from. nothing (S, W): the embedding
+    of no text.
+    """
+
+    def __init__(
+        self,
+        gpt: GPT,
+        shape: ShapeTokenizer,
+        store: Store,
+        prompts: Prompts,
+        nothing: Tensor,
+        rows: Tensor,
+        generator: torch.Generator,
+        *,
+        batch: int = 128,
+        surface: int = 2048,
+        lr: float = 1e-3,
+        compiled: bool = True,
+    ) -> None:
+        self.prompts, self.nothing, self.rows, self.generator, self.batch = prompts, nothing, rows, generator, batch
+        self.codebook = shape.codebook.normalised().detach()
+        self.optimiser = Optimiser(gpt.named_parameters(), lr)
+        objective = Objective(gpt, self.codebook, shape.config.num_encoder_latents)
+
+        def encode(drawn: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
+            points = batch_of(store, drawn, chance, surface, 0)
+            return shape.encode(points["surface"]), points["extent"]
+
+        self._encode = torch.compile(encode) if compiled else encode
+        self._loss = torch.compile(objective) if compiled else objective
+        self.step = Step(self._before, self.optimiser.exchange, self.optimiser.update)
+
+    def loss(self, rows: Tensor) -> Tensor:
+        """Of a batch drawn from the shapes `rows`; with gradients, so that no second form of it is compiled."""
+        # No cast of a weight may be kept from one step for the next, whose weights are others.
+        with torch.autocast(rows.device.type, torch.bfloat16, cache_enabled=False):
+            return self._loss(*self._draw(rows))
+
+    @torch.no_grad()
+    def _draw(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """-> text (B, S, W), box (B, 3), tokens (B, N)."""
+        device, generator = rows.device, self.generator
+        drawn = rows[torch.randint(len(rows), (self.batch,), generator=generator, device=device)]
+        tokens, extent = self._encode(drawn, chances(self.batch, 0, generator))
+        text = self.prompts.embed(draw_prompts(self.prompts, drawn, extent, generator))
+        u = torch.rand(2, self.batch, generator=generator, device=device)
+        text = torch.where((u[0] < NO_TEXT)[:, None, None], self.nothing, text)
+        box = extent * (BOX_SIDE / MESH_SIDE) * (u[1] >= NO_BOX)[:, None]
+        return text.float(), box, tokens
+
+    def _before(self) -> Tensor:
+        loss = self.loss(self.rows)
+        loss.backward()
+        self.optimiser.pack()
+        return loss.detach()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -60,6 +138,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--resume", type=Path, help="a gpt.pt to start from")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--no-graph", action="store_true", help="launch every kernel of a step anew")
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args(arguments)
 
@@ -81,41 +160,35 @@ def main(arguments: list[str] | None = None) -> None:
             nn.init.normal_(p, std=0.02)
     if options.resume:
         run.restore(options.resume, gpt)
-    codebook = shape.codebook.normalised()
-    optimiser = Optimiser(gpt.named_parameters(), options.lr)
-    objective = Objective(gpt, codebook)
-    step_loss = objective if options.no_compile else torch.compile(objective)
-    encode = shape.encode if options.no_compile else torch.compile(shape.encode)
     generator = torch.Generator(device).manual_seed(1 + rank)
     train, rest = (~heldout).nonzero()[:, 0], heldout.nonzero()[:, 0]
-
-    def draw(pool: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        rows = pool[torch.randint(len(pool), (count,), generator=generator, device=device)]
-        batch = sample_batch(store, rows, options.surface, 4, generator)
-        with torch.no_grad():
-            tokens = encode(batch["surface"])
-        text = prompts.embed(prompts.draw(rows, batch["extent"], generator))
-        u = torch.rand(2, count, generator=generator, device=device)
-        text = torch.where((u[0] < NO_TEXT)[:, None, None], nothing, text)
-        box = batch["extent"] * (BOX_SIDE / MESH_SIDE) * (u[1] >= NO_BOX)[:, None]
-        return text.float(), box, tokens
-
+    training = Training(
+        gpt,
+        shape,
+        store,
+        prompts,
+        nothing,
+        train,
+        generator,
+        batch=options.batch,
+        surface=options.surface,
+        lr=options.lr,
+        compiled=not options.no_compile,
+    )
     log = run.Log(options.out / "gpt.jsonl") if rank == 0 else None
     clock = run.Clock(options.minutes * 60, device, options.steps)
+    make = training.step if options.no_graph or device.type != "cuda" else Replayed(training.step, generator)
     for step in clock:
-        with torch.autocast(device.type, torch.bfloat16):
-            loss = step_loss(*draw(train, options.batch))
-        loss.backward()
-        optimiser.step(schedule(clock.progress))
-        if log:
-            values = {"progress": clock.progress, "loss": loss.detach()}
-            if step % 1000 == 999:
-                with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
-                    print({"step": step, "heldout": step_loss(*draw(rest, options.batch)).item()}, flush=True)
-                save(options.out / "gpt.pt", gpt, codebook)
-            log(step, values)
+        training.optimiser.set_rate(schedule(clock.progress))
+        loss = make()
+        if log and step % 1000 == 999:
+            print({"step": step, "heldout": training.loss(rest).item()}, flush=True)
+            save(options.out / "gpt.pt", gpt, training.codebook)
+        if log and log.due(step):
+            log(step, {"progress": clock.progress, "loss": loss})
+    run.leave()
     if log:
-        save(options.out / "gpt.pt", gpt, codebook)
+        save(options.out / "gpt.pt", gpt, training.codebook)
         print({"steps": clock.step, "world": world, "parameters": sum(p.numel() for p in gpt.parameters())})
 
 

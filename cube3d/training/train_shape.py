@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,10 @@ from torch import Tensor, nn
 from ..config import MESH_SIDE, NAMED
 from ..shape import CrossLayer, ShapeTokenizer
 from . import run
-from .batches import sample_batch
+from .batches import batch_of, chances, sample_batch
+from .capture import Replayed, Step
+from .codebook import RunningCodebook
+from .data import Store
 from .optim import Optimiser, schedule
 
 COMMITMENT = 0.25
@@ -25,8 +29,7 @@ COLOUR, PART = 0.25, 0.1  # weights of the colour and the part loss
 FOCUS = 2.0  # gain of the projections whose product says how attention falls with distance
 FINEST = 100.0  # radians a unit: the highest frequency that points are embedded with, a wave in four cells of 128
 VQ_START = 0.2  # share of the run before tokens are quantised
-REVIVE_EVERY, REVIVE_UNTIL, DEAD = 200, 0.8, 0.05  # codes used less than DEAD of the mean are replaced
-DECAY = 0.99  # of the codebook's running means
+REVIVE_EVERY, REVIVE_UNTIL = 200, 0.8  # steps; share of the run
 
 
 class Objective(nn.Module):
@@ -90,62 +93,92 @@ def spread_out(shape: ShapeTokenizer) -> None:
             attention.c_k.bias.zero_()
 
 
-class RunningCodebook:
-    """Codebook rows as running means of the encodings they stand for (van den Oord et al. 2017, appendix A)."""
-
-    def __init__(self, shape: ShapeTokenizer, generator: torch.Generator) -> None:
-        self.block, self.generator = shape.codebook, generator
-        codes = self.block.codebook.weight
-        self.count = torch.ones(codes.shape[0], device=codes.device)
-        self.total = codes.detach().clone()
-
-    @torch.no_grad()
-    def reset(self, z: Tensor) -> None:
-        """Every row becomes an encoding of the current batch."""
-        self._replace(torch.ones_like(self.count, dtype=torch.bool), z.flatten(0, 1))
-
-    @torch.no_grad()
-    def update(self, z: Tensor, ids: Tensor) -> None:
-        flat, index = z.flatten(0, 1), ids.flatten()
-        count = torch.zeros_like(self.count).index_add_(0, index, torch.ones_like(index, dtype=torch.float))
-        total = torch.zeros_like(self.total).index_add_(0, index, flat)
-        if torch.distributed.is_initialized():
-            both = torch.cat([count[:, None], total], 1)
-            torch.distributed.all_reduce(both)
-            count, total = both[:, 0], both[:, 1:]
-        self.count.lerp_(count, 1 - DECAY)
-        self.total.lerp_(total, 1 - DECAY)
-        self.block.codebook.weight.copy_(self.total / self.count.clamp_min(1e-3)[:, None])
-
-    @torch.no_grad()
-    def revive(self, z: Tensor) -> Tensor:
-        """Replace codes that are hardly used; returns their share."""
-        dead = self.count < DEAD * self.count.mean()
-        self._replace(dead, z.flatten(0, 1))
-        return dead.float().mean()
-
-    def _replace(self, which: Tensor, flat: Tensor) -> None:
-        chosen = torch.randint(flat.shape[0], (which.numel(),), generator=self.generator, device=flat.device)
-        fresh = flat[chosen]
-        if torch.distributed.is_initialized():
-            torch.distributed.broadcast(fresh, 0)
-        mean = self.count.mean()
-        self.count = torch.where(which, mean, self.count)
-        self.total = torch.where(which[:, None], fresh * mean, self.total)
-        self.block.codebook.weight.copy_(torch.where(which[:, None], fresh, self.block.codebook.weight))
-
-    @property
-    def used(self) -> Tensor:
-        """Share of codes in use."""
-        return (self.count > DEAD * self.count.mean()).float().mean()
-
-
-def random_prefix(batch: int, latents: int, generator: torch.Generator) -> Tensor:
-    """(batch, latents, 1): all ones for half of the rows, ones up to a log-uniform length for the others."""
-    u = torch.rand(batch, 2, generator=generator, device=generator.device)
-    length = torch.where(u[:, 0] < 0.5, latents, (u[:, 1] * math.log(latents + 1)).exp().floor())
-    position = torch.arange(latents, device=generator.device)
+def random_prefix(u: Tensor, latents: int) -> Tensor:
+    """u (B, 2) uniform in 0..1 -> (B, latents, 1): ones throughout half of the rows, else to a log-uniform length."""
+    length = (u[:, 1] * math.log(latents + 1)).exp().floor().masked_fill(u[:, 0] < 0.5, latents)
+    position = torch.arange(latents, device=u.device)
     return (position < length[:, None]).float()[..., None]
+
+
+class Seen(NamedTuple):
+    """What a step tells of itself; tensors."""
+
+    loss: Tensor
+    parts: dict[str, Tensor]
+    z: Tensor  # (B, N, D) encodings
+    ids: Tensor  # (B, N) their codes
+
+
+class Training:
+    """A tokenizer and all that its training steps read and write; `step` is one of them.
+
+    rows: the shapes of `store` to draw from. quantised: from the first step, else from `quantise` on. frozen: tokens
+    keep their meaning, encoder and codebook as they are.
+    """
+
+    def __init__(
+        self,
+        shape: ShapeTokenizer,
+        store: Store,
+        rows: Tensor,
+        generator: torch.Generator,
+        *,
+        batch: int = 64,
+        surface: int = 2048,
+        queries: int = 4096,
+        lr: float = 1e-3,
+        quantised: bool = False,
+        frozen: bool = False,
+        compiled: bool = True,
+    ) -> None:
+        self.rows, self.generator, self.batch, self.queries = rows, generator, batch, queries
+        self.quantised, self.frozen = quantised, frozen
+        block = shape.codebook
+        for p in (block.codebook.weight, block.cb_weight, block.cb_bias, block.norm.weight, *block.c_x.parameters()):
+            p.requires_grad_(False)  # the codebook follows running means; its affine map stays the identity
+        if frozen:
+            for part in (shape.encoder, shape.embedder, shape.bottleneck):
+                part.requires_grad_(False)
+        self.codebook = RunningCodebook(shape, generator)
+        self.optimiser = Optimiser(shape.named_parameters(), lr)
+        self.gate = torch.tensor(float(quantised), device=rows.device)
+        objective, latents = Objective(shape), shape.config.num_encoder_latents
+
+        def losses(drawn: Tensor, chance: Tensor, u: Tensor, gate: Tensor) -> tuple:
+            return objective(batch_of(store, drawn, chance, surface, queries), gate, random_prefix(u, latents))
+
+        self._losses = torch.compile(losses) if compiled else losses
+        self.step = Step(self._before, self._between, self._after)
+
+    def _before(self) -> Seen:
+        device, generator = self.rows.device, self.generator
+        drawn = self.rows[torch.randint(len(self.rows), (self.batch,), generator=generator, device=device)]
+        chance = chances(self.batch, self.queries, generator)
+        u = torch.rand(self.batch, 2, generator=generator, device=device)
+        # No cast of a weight may be kept from one step for the next, whose weights are others.
+        with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
+            loss, parts, z, ids = self._losses(drawn, chance, u, self.gate)
+        loss.backward()
+        self.optimiser.pack()
+        if not self.frozen:
+            self.codebook.collect(z, ids)
+        return Seen(loss.detach(), parts, z, ids)
+
+    def _between(self) -> None:
+        self.optimiser.exchange()
+        if not self.frozen:
+            self.codebook.exchange()
+
+    def _after(self) -> None:
+        self.optimiser.update()
+        if not self.frozen:
+            self.codebook.follow(self.gate)
+
+    def quantise(self, z: Tensor) -> None:
+        """From the next step on the decoder sees codes, at first encodings of this batch."""
+        self.codebook.reset(z)
+        self.gate.fill_(1)
+        self.quantised = True
 
 
 @torch.no_grad()
@@ -179,6 +212,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--resume", type=Path, help="a shape.pt to start from; quantised from the first step")
     parser.add_argument("--freeze-tokens", action="store_true", help="train only what follows the tokens")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--no-graph", action="store_true", help="launch every kernel of a step anew")
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args(arguments)
 
@@ -191,58 +225,43 @@ def main(arguments: list[str] | None = None) -> None:
     torch.manual_seed(0)
     shape = ShapeTokenizer(NAMED["mini"].shape).to(device)
     spread_out(shape)
-    block = shape.codebook
-    for p in (block.codebook.weight, block.cb_weight, block.cb_bias, block.norm.weight, *block.c_x.parameters()):
-        p.requires_grad_(False)  # the codebook follows running means; its affine map stays the identity
     if options.resume:
         run.restore(options.resume, shape)
-    if options.freeze_tokens:
-        for part in (shape.encoder, shape.embedder, shape.bottleneck):
-            part.requires_grad_(False)
     generator = torch.Generator(device).manual_seed(1 + rank)
-    codebook = RunningCodebook(shape, generator)
-    optimiser = Optimiser(shape.named_parameters(), options.lr)
-    objective = Objective(shape)
-    step_loss = objective if options.no_compile else torch.compile(objective)
+    training = Training(
+        shape,
+        store,
+        train,
+        generator,
+        batch=options.batch,
+        surface=options.surface,
+        queries=options.queries,
+        lr=options.lr,
+        quantised=options.resume is not None,
+        frozen=options.freeze_tokens,
+        compiled=not options.no_compile,
+    )
+    codebook, latents = training.codebook, shape.config.num_encoder_latents
     log = run.Log(options.out / "shape.jsonl") if rank == 0 else None
-    quantised = options.resume is not None
-    gate = torch.tensor(float(quantised), device=device)
     clock = run.Clock(options.minutes * 60, device, options.steps)
-    latents = shape.config.num_encoder_latents
+    make = training.step if options.no_graph or device.type != "cuda" else Replayed(training.step, generator)
     for step in clock:
-        rows = train[torch.randint(len(train), (options.batch,), generator=generator, device=device)]
-        batch = sample_batch(store, rows, options.surface, options.queries, generator)
-        keep = random_prefix(options.batch, latents, generator)
-        with torch.autocast(device.type, torch.bfloat16):
-            loss, parts, z, ids = step_loss(batch, gate, keep)
-        loss.backward()
-        optimiser.step(schedule(clock.progress))
+        training.optimiser.set_rate(schedule(clock.progress))
+        seen = make()
         if not options.freeze_tokens:
-            if not quantised and clock.progress >= VQ_START:
-                codebook.reset(z)
-                gate.fill_(1)
-                quantised = True
-            elif quantised:
-                codebook.update(z, ids)
-                if step % REVIVE_EVERY == 0 and clock.progress < REVIVE_UNTIL:
-                    codebook.revive(z)
-        if log:
-            distinct = ids[0].unique().numel() if step % log.every == 0 else 0
-            log(
-                step,
-                {
-                    "progress": clock.progress,
-                    "loss": loss.detach(),
-                    **parts,
-                    "used": codebook.used,
-                    "distinct": distinct,
-                },
-            )
-            if step % 2000 == 1999:
-                shape.eval()
-                with torch.autocast(device.type, torch.bfloat16):
-                    print({"iou": reconstruct_iou(shape, store, rest, (1, 16, 64, latents))}, flush=True)
-                run.save(options.out / "shape.pt", shape)
+            if not training.quantised and clock.progress >= VQ_START:
+                training.quantise(seen.z)
+            elif training.quantised and step % REVIVE_EVERY == 0 and clock.progress < REVIVE_UNTIL:
+                codebook.revive(seen.z)
+        if log and log.due(step):
+            distinct = seen.ids[0].unique().numel()
+            values = {"progress": clock.progress, "loss": seen.loss, **seen.parts}
+            log(step, {**values, "used": codebook.used, "distinct": distinct})
+        if log and step % 2000 == 1999:
+            with torch.autocast(device.type, torch.bfloat16):
+                print({"iou": reconstruct_iou(shape, store, rest, (1, 16, 64, latents))}, flush=True)
+            run.save(options.out / "shape.pt", shape)
+    run.leave()
     if log:
         run.save(options.out / "shape.pt", shape)
         with torch.autocast(device.type, torch.bfloat16):
