@@ -162,6 +162,33 @@ def test_too_much_is_refused_with_the_limit():
         parse(" ;\n , ")
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("a row of 99999999 chairs", 99_999_999), ("a row of 10,000 chairs", 10_000), ("chairs in a row of 5000", 5000),
+        ("a table and 1,200 cups", 1201), ("two hundred chairs", 200), ("a row of a million chairs", 10**6),
+        ("a circle of thirty-three chairs", 33),
+    ],
+)  # fmt: skip
+def test_a_number_of_any_length_is_a_number_and_too_large(text, count):
+    with pytest.raises(RequestError, match=f"{count} objects.*room for 24; ask for fewer copies"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a row of twenty-one chairs", "21 × a chair in a row"),
+        ("a dozen of eggs", "12 × an egg in a row"),
+        ("a table, 10 cups", "a table; 10 × a cup in a row"),
+        ("a hundred year old tree", "a hundred year old tree"),
+        ("2024 toyota corolla", "2024 toyota corolla"),
+    ],
+)
+def test_numbers_are_read_in_digits_and_in_words(text, expected):
+    assert reading(text) == expected
+
+
 VOCABULARY = """a the an it two three table tables cup chair house cat rug on under above next to behind in front of
 between and around with left right is row circle five all them 1. - , . ;"""
 WORDS = st.sampled_from([*VOCABULARY.split(), "\n"])

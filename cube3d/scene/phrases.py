@@ -10,10 +10,16 @@ from .plan import Formation
 
 MANY = 4  # trees "in a row", chairs "around a table"
 
-_WORDS = "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"
-_COUNTS = {word: number for number, word in enumerate(_WORDS, 1)}
-_COUNTS |= {"a couple of": 2, "a dozen": 12, "dozen": 12}
-_NUMBER = rf"(?:\d{{1,3}}|one(?! another)|{'|'.join(list(_COUNTS)[1:])})(?![-\w])"
+_UNITS = "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
+_TEENS = "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"
+_TENS = "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"
+_COUNTS = {word: number for number, word in enumerate((*_UNITS, *_TEENS), 1)}
+_COUNTS |= {word: 10 * ten for ten, word in enumerate(_TENS, 2)}
+_COUNTS |= {f"{word}-{unit}": _COUNTS[word] + _COUNTS[unit] for word in _TENS for unit in _UNITS}
+_SCALES = {"dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
+_SCALE = "|".join(_SCALES)
+_AMOUNT = rf"\d{{1,3}}(?:,\d{{3}})+|\d+|one(?! another)|{'|'.join(list(_COUNTS)[1:])}"
+_NUMBER = rf"(?:a couple of|(?:(?:a|{_AMOUNT})\s+)?(?:{_SCALE})(?:\s+of)?|{_AMOUNT})(?![-\w])"
 START = rf"(?:(?:an?|the|another|this|that|these|those)(?![-\w])|{_NUMBER})\s+\w"  # how a noun phrase begins
 PRONOUN = r"(?:it|them|him)(?![-\w])"
 
@@ -115,5 +121,11 @@ def _head(rest: str) -> tuple[int, int]:
 
 def _number(words: str | None) -> int:
     """0 where there is none."""
-    words = (words or "0").lower()
-    return int(words) if words.isdigit() else _COUNTS[words]
+    if words is None:
+        return 0
+    if words.lower() == "a couple of":
+        return 2
+    number = 1
+    for word in words.lower().replace(",", "").split():
+        number *= int(word) if word.isdecimal() else _SCALES.get(word) or _COUNTS.get(word, 1)
+    return number

@@ -3,7 +3,7 @@
 Lines, and semicolons within a line, separate objects. Within them these words count, before an article or a number:
 
     on, on top of, under, above, behind, in front of, left of, right of, next to, beside, near, between ... and,
-    around, on both sides of · and, commas · two ... twelve, 3 · in a row of five, in a circle
+    around, on both sides of · and, commas · two, twenty-one, a hundred, 3, 1,000 · in a row of five, in a circle
 
 "a table with four chairs around it" is five objects; "a table with drawers" is one, and so is everything else that the
 rules do not know: it stays in the prompt as it was typed.
@@ -53,7 +53,7 @@ _VERB = (
 _LINK = re.compile(
     rf"(?:\s*,\s*|\s+)(?:and\s+)?{_VERB}(?:{_NAMED})\s+(?={START}|{PRONOUN})"
     rf"|\s+(?P<with>with)\s+(?={START}(?:(?!\s+and\s+)[^,]){{0,80}}?\s(?:{_ANY})\s+{PRONOUN})"
-    rf"|(?P<and>\s*,\s*(?:and\s+)?|\s+(?:and|plus)\s+|\s*&\s*|\.\s+)(?={START})",
+    rf"|(?P<and>(?!(?<=\d),\d{{3}})\s*,\s*(?:and\s+)?|\s+(?:and|plus)\s+|\s*&\s*|\.\s+)(?={START})",
     re.I,
 )
 _BULLET = re.compile(r"^(?:[\s,]|(?:[-*•–]|\d{1,2}[.)])\s)+")
