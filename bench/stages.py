@@ -2,8 +2,8 @@
 
 What a floor is, floors.py says. `--model Roblox/cube3d-v0.5 --random-weights --resolution 256` measures the true shape
 without a download; random weights hold no object, so the network is then asked for the points that a chair would need,
-and what it says is replaced by the chair (chair.py). A stage whose package is missing is named and left out; torch, numpy,
-safetensors and tokenizers do for text to surface. The last line is one JSON object.
+and what it says is replaced by the chair of chair.py. A stage whose package is missing is named and left out; torch,
+numpy, safetensors and tokenizers do for text to surface. The last line is one JSON object.
 """
 
 from __future__ import annotations

@@ -10,19 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import trimesh
 from scipy.spatial import KDTree
 
 from .glb import read_parts, read_recipe, write_glb
-from .mesh import tidy, vertex_normals
+from .limbs import fewer, surface_points
 from .records import Mesh
 
 SHARES = (1.0, 0.25, 0.05)  # of the triangles
 FEWEST = 100  # triangles that a part keeps, if it has them
-MORE = 1.5  # times the triangles, where a level would lose a limb
-POINTS = 40_000  # on a surface, beside its vertices: what colours come from, and what tells a lost limb
-AWAY = 0.03  # of the diagonal: a point of the object this far from a level is lost in it
-LOST = 0.01  # share of the points that a level may lose
 FACING = 0.05  # of the diagonal: how far off a point counts that faces away at a right angle; thin walls have two sides
 
 
@@ -51,30 +46,17 @@ def lods(glb: bytes, name: str) -> list[bytes]:
 def simplified(mesh: Mesh, faces: int, last: Mesh) -> Mesh:
     """The mesh with about `faces` triangles (see mesh.tidy), coloured as the nearest points of its surface are.
 
-    More of them where less would lose a limb: LOST of the surface is then AWAY from what is left. If that takes as many
-    as `last` has, the level before, it is that.
+    More of them where less would lose a limb (see limbs.fewer). If that takes as many as `last` has, the level before,
+    it is that.
     """
     if faces >= len(last.faces):
         return last
-    surface = _surface(mesh)
-    diagonal = float(np.linalg.norm(mesh.extent))
-    while faces < len(last.faces):
-        found, _ = tidy(mesh.vertices, mesh.faces, faces)
-        distance, _ = KDTree(_surface(found)[:, :3]).query(surface[:, :3], distance_upper_bound=AWAY * diagonal)
-        if np.isinf(distance).mean() < LOST:
-            return found if mesh.colors is None else replace(found, colors=_colors(surface, found))
-        faces = int(MORE * faces)
-    return last
-
-
-def _surface(mesh: Mesh) -> np.ndarray:
-    """(V + POINTS, 6 or 9): vertices and points uniform over the area, the same each time; normals; colours, if any."""
-    normals = vertex_normals(mesh.vertices, mesh.faces) if mesh.normals is None else mesh.normals
-    rows = np.hstack([mesh.vertices, normals, *([] if mesh.colors is None else [mesh.colors])])
-    body = trimesh.Trimesh(mesh.vertices, mesh.faces, process=False)
-    points, face = trimesh.sample.sample_surface(body, POINTS, seed=0)
-    weights = trimesh.triangles.points_to_barycentric(body.triangles[face], points)
-    return np.vstack([rows, np.einsum("pc,pcx->px", weights, rows[mesh.faces[face]])])
+    surface = surface_points(mesh)
+    found = fewer(mesh.vertices, mesh.faces, surface, faces, len(last.faces))
+    if found is None:
+        return last
+    body, _ = found
+    return body if mesh.colors is None else replace(body, colors=_colors(surface, body))
 
 
 def _colors(surface: np.ndarray, target: Mesh) -> np.ndarray:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from . import checkpoint, export, field, mesh, scan, surface
+from . import checkpoint, export, field, limbs, mesh, scan, surface
 from .checks import checked_seed, checked_tokens
 from .clock import Clock
 from .config import ModelConfig
@@ -230,7 +230,7 @@ class Pipeline:
             vertices, faces = surface.extract(sampled, field.logits_at(self._shape, latents), request.faces)
         yield
         with clock("mesh"):
-            body, report = mesh.tidy(vertices, faces, request.faces)
+            body, report = limbs.within(vertices, faces, request.faces)
             body = replace(body, colors=field.colours(self._shape, latents, body.vertices))
         yield
         with clock("export"):
@@ -247,7 +247,7 @@ class Pipeline:
                     report=report,
                     timings=clock.timings,
                     glb=glb,
-                    notices=notices + coarser,
+                    notices=notices + coarser + limbs.notices(report),
                     kept=kept,
                 )
             )

@@ -10,7 +10,7 @@ import trimesh
 from khronos import assert_nothing_to_say
 from shapes import assert_closed, merged, torus, two_parts
 
-from cube3d import lod
+from cube3d import limbs
 from cube3d.export import export, read_glb, read_recipe, to_scene_glb
 from cube3d.glb import read_parts
 from cube3d.lod import SHARES, lod_names, lods, simplified
@@ -98,7 +98,7 @@ def limbed(monkeypatch) -> Mesh:
 
     both = trimesh.util.concatenate(ball, stick)
     mesh, _ = tidy(both.vertices, both.faces, None)
-    monkeypatch.setattr(lod, "tidy", careless)
+    monkeypatch.setattr(limbs, "tidy", careless)
     return replace(mesh, colors=painted(mesh.vertices).astype(np.float32))
 
 

@@ -222,6 +222,14 @@ def test_where_memory_is_short_the_object_is_coarser_and_says_so(mini: Pipeline,
     assert not mini.generate(replace(request, resolution=64)).notices
 
 
+def test_a_budget_that_would_cost_a_limb_is_passed_and_that_is_said(mini: Pipeline, monkeypatch) -> None:
+    request = Request("a table", seed=1, resolution=64, faces=100)
+    monkeypatch.setattr("cube3d.limbs.AWAY", 0.003)  # as if the edges of a table were limbs
+    result = mini.generate(request)
+    assert result.report.faces_requested == 100 < result.report.faces
+    assert f"took {result.report.faces:,} triangles, not the 100 asked for" in result.notices[-1]
+
+
 def test_notices_say_what_is_not_read(mini: Pipeline) -> None:
     assert mini.notices("a wooden chair") == []
     assert "椅子" in mini.notices("椅子 chair")[0]

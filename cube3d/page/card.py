@@ -47,7 +47,9 @@ def metres(info: dict[str, Any]) -> tuple[float, float, float]:
 
 def facts(info: dict[str, Any], say: Say) -> list[tuple[str, str]]:
     asked = info["request"]["faces"]
-    count = "triangles.all" if asked is None else "triangles.of" if parse(info["prompt"]).single else "triangles.each"
+    single = parse(info["prompt"]).single
+    over = asked is None or (single and info["faces"] > asked)  # a notice says why
+    count = "triangles.all" if over else "triangles.of" if single else "triangles.each"
     sides = metres(info)
     studs = say("size.studs", **dict(zip("xyz", (side / STUD for side in sides), strict=True)))
     cm = say("size.cm", **dict(zip("xyz", (100 * side for side in sides), strict=True)))

@@ -8,8 +8,11 @@ from dataclasses import replace
 
 import trimesh
 from desk import Picked, Visitor, filled, say
+from fakes import FakePipeline, finished
 
 from cube3d.page import examples, form, share
+from cube3d.page.card import card
+from cube3d.records import Request
 from cube3d.store import Store
 
 
@@ -137,3 +140,9 @@ def test_examples_come_with_the_page_and_are_results_like_any_other(tmp_path):
         assert store.tokens(stored.id).size == stored.info["tokens"]
     assert [stored.id for stored, _ in examples.install(store)] == [stored.id for stored, _ in shown]
     assert len(list(store.root.iterdir())) == len(shown)
+
+
+def test_a_card_calls_no_budget_a_limit_that_was_passed(store):
+    stored = store.save(finished(Request("a cup", faces=1000), FakePipeline().info))
+    said = card(stored, say)
+    assert "1,376" in said and "at most" not in said

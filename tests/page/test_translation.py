@@ -16,7 +16,10 @@ from cube3d.records import Request
 CORE = Path(errors.__file__).parent
 SPOKEN = (
     "records",
+    "checks",
+    "wording",
     "mesh",
+    "limbs",
     "surface",
     "scan",
     "store",
