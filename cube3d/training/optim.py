@@ -24,7 +24,8 @@ def orthogonalise(update: Tensor, steps: int = 5) -> Tensor:
     for _ in range(steps):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return (x.mT if tall else x).to(update.dtype)
+    # in the parameters' layout: tensors of another are added to them one by one
+    return (x.mT if tall else x).to(update.dtype, memory_format=torch.contiguous_format)
 
 
 class Muon(torch.optim.Optimizer):
