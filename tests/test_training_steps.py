@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from training import CODES, SHAPE, balls, gpt_training, shape_training, texts
+from test_training_data import folder  # noqa: F401
+from training import CODES, SHAPE, TINY_GPT, balls, gpt_training, shape_training, texts
 
-from cube3d.training import run, train_gpt, train_shape
+from cube3d.gpt import GPT
+from cube3d.training import data, run, train_gpt, train_shape
 from cube3d.training.codebook import DEAD, RunningCodebook
 from cube3d.training.optim import Optimiser, orthogonalise, schedule
 from cube3d.training.train_shape import random_prefix
@@ -248,16 +251,25 @@ def test_a_run_of_fixed_steps_takes_that_many() -> None:
     assert list(run.Clock(1, torch.device("cpu"), max_steps=6)) == list(range(6))
 
 
+@pytest.fixture
+def small_mini(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands train networks of a few thousand parameters under the name of mini."""
+    mini = train_shape.NAMED["mini"]
+    text = mini.gpt.text_model_embed_dim
+    small = replace(mini, shape=SHAPE, gpt=replace(TINY_GPT, text_model_embed_dim=text))
+    monkeypatch.setitem(train_shape.NAMED, "mini", small)
+
+
+SHORT = ["--steps", "12", "--batch", "4", "--surface", "32", "--device", "cpu", "--no-compile"]
+
+
 def test_the_command_trains_and_saves_a_tokenizer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], small_mini: None
 ) -> None:
-    config = train_shape.NAMED["mini"]
-    monkeypatch.setitem(train_shape.NAMED, "mini", type(config)("mini", config.gpt, SHAPE, "minilm"))
     store = tmp_path / "points.pt"
     heldout = torch.arange(6) == 5
     torch.save({"ids": list("abcdef"), "heldout": heldout, **balls()}, store)
-    command = ["--prepared", str(store), "--out", str(tmp_path), "--steps", "12", "--batch", "4", "--surface", "32"]
-    command += ["--queries", "64", "--device", "cpu", "--no-compile"]
+    command = ["--prepared", str(store), "--out", str(tmp_path), "--queries", "64", *SHORT]
     train_shape.main(command)
     assert "'steps': 12" in capsys.readouterr().out
     state = torch.load(tmp_path / "shape.pt", weights_only=True)
@@ -266,3 +278,21 @@ def test_the_command_trains_and_saves_a_tokenizer(
     same = {name.split(".")[0] for name, value in state.items() if (after[name] == value).all()}
     assert {"encoder", "embedder", "bottleneck"} <= same
     assert any((after[name] != value).any() for name, value in state.items())
+
+
+def test_the_command_trains_and_saves_a_transformer(
+    folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+    small_mini: None,
+) -> None:
+    points, tokenizer = folder / "points.pt", folder / "shape.pt"
+    data.main(["--data", str(folder), "--out", str(points), "--points", "256", "--surface", "128"])
+    run.save(tokenizer, shape_training()[0])
+    files = ["--data", str(folder), "--prepared", str(points), "--shape", str(tokenizer), "--out", str(folder)]
+    train_gpt.main([*files, *SHORT])
+    assert "'steps': 12" in capsys.readouterr().out
+    state = torch.load(folder / "gpt.pt", weights_only=True)
+    gpt = GPT(train_shape.NAMED["mini"].gpt)
+    run.restore(folder / "gpt.pt", gpt)
+    rows = gpt.shape_proj(shape_training()[0].codebook.normalised())
+    torch.testing.assert_close(state["transformer.wte.weight"][:CODES].float(), rows, atol=2e-3, rtol=2e-3)

@@ -41,6 +41,8 @@ def start(device: str) -> tuple[torch.device, int, int]:
 def leave() -> None:
     """End what the processes of a run share; every one of them calls it after its last step."""
     if torch.distributed.is_initialized():
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()  # steps may be far from done when the last one is launched
         torch.distributed.destroy_process_group()
 
 
