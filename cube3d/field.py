@@ -16,10 +16,12 @@ from torch import Tensor
 
 from .checks import RESOLUTIONS
 from .config import BOUND
+from .errors import DeviceError
 from .records import Field
 from .refine import Evaluate, every_point, refine
 from .shape import OccupancyDecoder, ShapeTokenizer
 
+COARSER = (256, 128, 64)  # resolutions to step down to when memory runs out
 CPU_CHUNK, GPU_CHUNK = 1024, 32768  # points a call: on a CPU, what caches hold and the allocator keeps
 CAPTURED = (16384, 2048)  # points of a graph: what fills a GPU's matrix units, and the most that the last ones pad
 ROWS = RESOLUTIONS[1] + 1  # of a table that graphs read, so that one set of graphs serves every resolution
@@ -35,6 +37,19 @@ def sample_field(shape: ShapeTokenizer, latents: Tensor, resolution: int) -> Fie
     """
     evaluate = (captured_logits if latents.is_cuda else grid_logits)(shape, latents, resolution)
     return Field(refine(evaluate, resolution, latents.device), BOUND)
+
+
+def sample_what_fits(shape: ShapeTokenizer, latents: Tensor, resolution: int) -> tuple[Field, tuple[str, ...]]:
+    """`sample_field`, coarser than asked for where memory is short, and the notice that says so. Raises DeviceError."""
+    for cells in (resolution, *(cells for cells in COARSER if cells < resolution)):
+        try:
+            sampled = sample_field(shape, latents, cells)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            continue
+        short = f"The device had no memory for a resolution of {resolution}; this was made at {cells}."
+        return sampled, (short,) if cells < resolution else ()
+    raise DeviceError("The device has no memory left for the object; close what else uses it, then try again.")
 
 
 @torch.inference_mode()

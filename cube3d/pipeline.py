@@ -21,7 +21,7 @@ from .clock import Clock
 from .config import ModelConfig
 from .device import pick_device
 from .engine import Engine
-from .errors import DeviceError, EmptySurface, RequestError
+from .errors import EmptySurface, RequestError
 from .functions import Functions
 from .gpt import GPT, branches
 from .kernels.matrix import FORMATS, Format
@@ -29,7 +29,6 @@ from .recipe import recipe
 from .records import (
     Done,
     Event,
-    Field,
     Mesh,
     ModelInfo,
     Preview,
@@ -46,7 +45,6 @@ STEPS_A_TURN = 2  # tokens between looks at new, stopped and finished requests
 SNAPSHOT = 0.1  # seconds between Tokens events
 PREVIEWS = (0.125, 0.25, 0.5)  # of the tokens: where a coarse mesh is sent, if asked for
 PREVIEW_RESOLUTION = 64
-COARSER = (256, 128, 64)  # resolutions to step down to when memory runs out
 ENCODER_POINTS = 8192  # surface points that the shape encoder reads
 
 
@@ -71,6 +69,7 @@ class Pipeline:
         self._wording, self._gpt, self._shape = wording, gpt, shape
         conditions, functions = (None, Functions()) if lazy else (config.conditions, functions)
         self._engine = Engine(gpt, self.steps, device, slots=slots, conditions=conditions, functions=functions)
+        self._waiting = 0
         self._worker = Worker(between=lambda: self._engine.step(STEPS_A_TURN))
 
     @classmethod
@@ -113,6 +112,16 @@ class Pipeline:
         self._worker.close()
 
     # What callers ask for
+
+    @property
+    def free_slots(self) -> int:
+        """How many of `slots` are free, as of a moment ago: takes no lock and waits for nobody."""
+        return self._engine.free_slots
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a slot, as of a moment ago."""
+        return self._waiting
 
     def generate(self, request: Request) -> Result:
         """Serve one request. Raises CubeError."""
@@ -166,11 +175,7 @@ class Pipeline:
     # The flow, on the device's thread
 
     def _generate(self, job: Job, request: Request, prefix: torch.Tensor | None, previews: bool) -> Work:
-        ahead = None
-        while not self._engine.free_slots:
-            if ahead != (ahead := self._worker.place(job)):
-                job.emit(Queued(ahead))
-            yield
+        yield from self._await_slot(job)
         clock = Clock(job.emit)
         with clock("text"):
             embeds = self._wording.encode(request.prompt, request.negative_prompt)
@@ -184,6 +189,17 @@ class Pipeline:
                 self._engine.release(slot)
         kept = 0 if prefix is None else len(prefix)
         yield from self._shape_up(job, request, tokens, clock, tuple(self.notices(request.prompt)), kept)
+
+    def _await_slot(self, job: Job) -> Work:
+        ahead = None
+        self._waiting += 1
+        try:
+            while not self._engine.free_slots:
+                if ahead != (ahead := self._worker.place(job)):
+                    job.emit(Queued(ahead))
+                yield
+        finally:
+            self._waiting -= 1
 
     def _await_tokens(self, job: Job, slot: int, previews: tuple[float, ...]) -> Work:
         began = said = time.perf_counter()
@@ -224,7 +240,7 @@ class Pipeline:
             latents = self._shape.decode(tokens[None].to(self.device))
         yield
         with clock("field"):
-            sampled, coarser = self._sample(latents, request.resolution)
+            sampled, coarser = field.sample_what_fits(self._shape, latents, request.resolution)
         yield
         with clock("surface"):
             vertices, faces = surface.extract(sampled, field.logits_at(self._shape, latents), request.faces)
@@ -252,18 +268,6 @@ class Pipeline:
                 )
             )
         )
-
-    def _sample(self, latents: torch.Tensor, resolution: int) -> tuple[Field, tuple[str, ...]]:
-        """The field, coarser than asked for where memory is short, and the notice that says so."""
-        for cells in (resolution, *(cells for cells in COARSER if cells < resolution)):
-            try:
-                sampled = field.sample_field(self._shape, latents, cells)
-            except torch.OutOfMemoryError:
-                torch.cuda.empty_cache()
-                continue
-            short = f"The device had no memory for a resolution of {resolution}; this was made at {cells}."
-            return sampled, (short,) if cells < resolution else ()
-        raise DeviceError("The device has no memory left for the object; close what else uses it, then try again.")
 
     def _encode(self, path: str | Path, seed: int) -> np.ndarray:
         vertices, faces, face_rgb = scan.load_mesh(path)

@@ -90,6 +90,14 @@ class FakePipeline:
         """Requests that are being served."""
         return sum(len(stream.requests) for stream in self.streams)
 
+    @property
+    def free_slots(self) -> int:
+        return max(0, self.slots - self.open)
+
+    @property
+    def waiting(self) -> int:
+        return max(0, self.open - self.slots)
+
     def count(self, prompt: str) -> tuple[int, int, str]:
         words = prompt.split()
         return min(len(words), ROOM), ROOM, " ".join(words[ROOM:])

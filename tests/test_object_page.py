@@ -34,7 +34,9 @@ def store(tmp_path):
 
 @pytest.fixture
 def site(store):
-    return TestClient(Starlette(routes=routes.routes(store, PIPELINE)), "http://cube.test", follow_redirects=False)
+    return TestClient(
+        Starlette(routes=routes.routes(store, PIPELINE, lambda app: 3)), "http://cube.test", follow_redirects=False
+    )
 
 
 @pytest.fixture
@@ -86,7 +88,7 @@ def test_a_link_in_a_chat_shows_title_description_and_picture(site, stored):
     ],
 )
 def test_absolute_addresses_are_those_that_the_visitor_sees(store, stored, root, headers, home):
-    app = Starlette(routes=routes.routes(store, PIPELINE))
+    app = Starlette(routes=routes.routes(store, PIPELINE, lambda app: 3))
     site = TestClient(app, "http://cube.test", root_path=root)
     answer = site.get(f"/s/{stored.id}", headers=headers)
     assert Page(answer.text).meta["og:image"] == f"{home}s/{stored.id}/card.png"
@@ -95,7 +97,7 @@ def test_absolute_addresses_are_those_that_the_visitor_sees(store, stored, root,
 
 @pytest.mark.parametrize("prefix", ["", "/cube"])
 def test_every_part_is_found_whether_or_not_a_proxy_takes_the_root_path_away(store, stored, prefix):
-    site = TestClient(Starlette(routes=routes.routes(store, PIPELINE)), root_path="/cube")
+    site = TestClient(Starlette(routes=routes.routes(store, PIPELINE, lambda app: 3)), root_path="/cube")
     for path in f"/s/{stored.id}", f"/results/{stored.id}/glb", "/viewer/object.css", "/viewer/model-viewer.min.js":
         assert site.get(prefix + path).status_code == 200
 
@@ -278,5 +280,7 @@ def test_a_full_disk_is_said(site, store, stored, monkeypatch):
     assert site.get(f"/s/{stored.id}").status_code == 200
 
 
-def test_health_names_model_and_version(site):
-    assert site.get("/health").json() == {"status": "ok", "model": "fake", "version": VERSION}
+def test_health_names_model_and_version_and_says_how_busy_it_is(site):
+    expected = {"status": "ok", "model": "fake", "version": VERSION, "slots": 4, "free": 4, "waiting": 3}
+    answer = site.get("/health")
+    assert answer.json() == expected and answer.headers["cache-control"] == "no-store"

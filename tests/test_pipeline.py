@@ -114,8 +114,13 @@ def test_closing_the_stream_frees_its_slot(mini: Pipeline) -> None:
 def test_more_requests_than_slots_are_all_served(mini: Pipeline) -> None:
     requests = [Request("a rock", seed=i, resolution=32, faces=500) for i in range(mini._engine.slots + 2)]
     streams = [mini.stream(request) for request in requests]
+    deadline = time.monotonic() + 20
+    while (mini.free_slots, mini.waiting) != (0, 2) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert (mini.free_slots, mini.waiting) == (0, 2)
     seeds = [[e for e in stream if isinstance(e, Done)][0].result.request.seed for stream in streams]
     assert seeds == [request.seed for request in requests]
+    assert (mini.free_slots, mini.waiting) == (mini.slots, 0)
 
 
 def test_a_mesh_survives_tokens_and_back(mini: Pipeline, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-import gradio as gr
+from gradio.routes import App
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -31,7 +31,7 @@ class FairQueue:
             return await self._app(scope, receive, send)
         body = await _body(receive)
         session = _session(body)
-        if _waiting(scope["app"].get_blocks(), session) + self._joining[session] >= self._most:
+        if waiting(scope["app"], session) + self._joining[session] >= self._most:
             return await JSONResponse({"detail": strings.say()("busy")}, 503)(scope, receive, send)
         self._joining[session] += 1
         try:
@@ -41,10 +41,11 @@ class FairQueue:
             self._joining += Counter()  # drops who is at zero
 
 
-def _waiting(page: gr.Blocks, session: str | None) -> int:
-    """Runs of a session that wait for the device."""
-    queues = page._queue.event_queue_per_concurrency_id  # gradio tells of its queue nowhere else
-    return sum(event.session_hash == session for event in queues["device"].queue) if "device" in queues else 0
+def waiting(app: App, *sessions: str | None) -> int:
+    """Runs that wait for the device in the queue of gradio's app: of these sessions, or of all. Takes no lock."""
+    queues = app.get_blocks()._queue.event_queue_per_concurrency_id  # gradio tells of its queue nowhere else
+    runs = list(queues["device"].queue) if "device" in queues else []
+    return sum(not sessions or run.session_hash in sessions for run in runs)
 
 
 def _session(body: bytes) -> str | None:

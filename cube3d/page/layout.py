@@ -8,7 +8,7 @@ from starlette.middleware import Middleware
 from .. import checks, records
 from ..store import Store
 from . import examples, form, routes, strings, theme, views
-from .fairness import FairQueue
+from .fairness import FairQueue, waiting
 from .handlers import Endpoint, Pipeline
 from .handlers_generate import Generating, data_uri
 from .handlers_result import Showing
@@ -224,7 +224,7 @@ def launch_options(pipeline: Pipeline, store: Store) -> dict[str, object]:
         "favicon_path": theme.ICON,
         "footer_links": ["api"],
         "app_kwargs": {
-            "routes": routes.routes(store, pipeline),
+            "routes": routes.routes(store, pipeline, waiting),
             "middleware": [Middleware(FairQueue, most=(WAITING + 1) // 2)],
         },
         "max_file_size": f"{LARGEST_MESH}mb",

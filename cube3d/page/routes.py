@@ -4,7 +4,7 @@
     /s/<id>                     its own page; with ?embed the viewer alone
     /s/<id>/<picture>.png       its pictures
     /s/<id>/delete              takes {"key": ...} by POST
-    /health                     answers while objects are made
+    /health                     answers while objects are made: slots, free ones, how many requests wait
     /viewer/<part>              what the page of an object is made of
 
 Whoever knows an id may see the object: ids are random, and search engines are asked to stay away.
@@ -13,9 +13,10 @@ Whoever knows an id may see the object: ids are random, and search engines are a
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -69,10 +70,20 @@ class Served(Protocol):
     """What /health says of a pipeline."""
 
     info: ModelInfo
+    slots: int
+
+    @property
+    def free_slots(self) -> int | None: ...
+
+    @property
+    def waiting(self) -> int: ...
 
 
-def routes(store: Store, pipeline: Served) -> list[BaseRoute]:
-    """The routes over one store; `pipeline` is the one that serves the main page."""
+def routes(store: Store, pipeline: Served, queued: Callable[[Any], int]) -> list[BaseRoute]:
+    """The routes over one store; `pipeline` is the one that serves the main page.
+
+    queued: how many runs wait in the queue of the app that a request reached, before they reach the pipeline.
+    """
 
     def download(request: Request) -> Response:
         id, download = request.path_params["id"], request.path_params["download"]
@@ -131,8 +142,18 @@ def routes(store: Store, pipeline: Served) -> list[BaseRoute]:
         path = PARTS.get(request.path_params["name"])
         return Response(status_code=404) if path is None else FileResponse(path, headers=PUBLIC)
 
-    def health(request: Request) -> Response:
-        return JSONResponse({"status": "ok", "model": pipeline.info.name, "version": VERSION})
+    async def health(request: Request) -> Response:  # needs no thread, of which none may be free
+        return JSONResponse(
+            {
+                "status": "ok",
+                "model": pipeline.info.name,
+                "version": VERSION,
+                "slots": pipeline.slots,
+                "free": pipeline.free_slots,
+                "waiting": pipeline.waiting + queued(request.app),
+            },
+            headers={"Cache-Control": "no-store"},
+        )
 
     return [
         Route("/" + link("{id}", "{download}"), download),

@@ -54,6 +54,7 @@ class ZeroGPU:
 
     def __init__(self, pipeline: Pipeline, lend: Lender) -> None:
         self.info, self.slots = pipeline.info, pipeline.slots
+        self.free_slots, self.waiting = None, 0  # each loan has slots of its own, in its process
         self.count, self.notices = pipeline.count, pipeline.notices  # they need no device
         self._pipeline = pipeline
         self._on_gpu = lend(self._serve, duration=lambda seconds, work, *arguments: seconds)

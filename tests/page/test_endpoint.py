@@ -184,9 +184,22 @@ def test_health_answers_while_an_object_is_made(store):
         job = connected.submit(prompt="a chair", api_name="/generate")
         while not pipeline.steps:
             time.sleep(0.01)
-        assert httpx.get(f"{url}health").json() == {"status": "ok", "model": "fake", "version": VERSION}
+        expected = {"status": "ok", "model": "fake", "version": VERSION, "slots": 4, "free": 3, "waiting": 0}
+        assert httpx.get(f"{url}health").json() == expected
         assert pipeline.open == 1
         job.cancel()
+
+
+def test_health_counts_what_waits_in_the_queue(store):
+    pipeline = FakePipeline(tokens=400, pause=0.02)
+    with launched(pipeline, store) as url, client(url) as connected:
+        jobs = [connected.submit(prompt="a chair", api_name="/generate") for _ in range(pipeline.slots + 2)]
+        deadline = time.monotonic() + 20
+        while (said := httpx.get(f"{url}health").json())["waiting"] < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert (said["slots"], said["free"], said["waiting"]) == (4, 0, 2)
+        for job in jobs:
+            job.cancel()
 
 
 def test_files_outside_the_store_are_refused(pipeline, store, tmp_path):

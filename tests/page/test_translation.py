@@ -20,6 +20,7 @@ SPOKEN = (
     "wording",
     "mesh",
     "limbs",
+    "field",
     "surface",
     "scan",
     "store",
