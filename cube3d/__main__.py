@@ -9,22 +9,26 @@ import argparse
 import json
 import logging
 import os
-import secrets
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
 from . import serve
-from .errors import CubeError, MeshError, RequestError, SaveError
+from .delivery import Order, check_target, read_ids, write
+from .errors import CubeError, SaveError
 
 TRAININGS = {
     "data": "raw meshes -> labelled points",
     "train_shape": "labelled points -> shape tokenizer",
     "train_gpt": "labelled points and captions -> transformer",
     "pack": "trained weights -> assets/mini",
+    "pack_text": "the published text encoder -> assets/mini",
+    "pack_known": "captions -> the names that assets/mini knows",
     "evaluate": "assets/mini -> its measures",
+    "contact_sheet": "forty prompts -> one picture of what assets/mini makes of them",
+    "examples": "assets/mini -> the objects that the page shows first",
 }
 
 
@@ -88,7 +92,9 @@ def _parser() -> Parser:
     _add_model_options(command)
 
     command = _command(commands, "train", train, "make the bundled model again (see cube3d/training/README.md)")
-    command.add_argument("step", choices=TRAININGS, help="; ".join(f"{k}: {v}" for k, v in TRAININGS.items()))
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.epilog = "steps:\n" + "\n".join(f"  {step:<14} {arrow}" for step, arrow in TRAININGS.items())
+    command.add_argument("step", choices=TRAININGS, metavar="STEP", help="one of those below")
     command.add_argument("options", nargs=argparse.REMAINDER, help="of that step; try --help")
 
     serve.add_options(_command(commands, "serve", serve.serve, "open the page"))
@@ -125,6 +131,10 @@ def _add_weights_option(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _order(options: argparse.Namespace) -> Order:
+    return Order(options.out, options.small, options.lods, options.size)
+
+
 def _top_p(text: str) -> float | None:
     return None if text == "greedy" else float(text)
 
@@ -149,29 +159,33 @@ def generate(options: argparse.Namespace) -> None:
         options.resolution,
         options.faces,
     )
-    _check_files(options)
+    order = _order(options)
     with closing(_load(options)) as pipeline:
-        for notice in pipeline.notices(request.prompt):
-            print(f"cube3d: {notice}", file=sys.stderr)
-        _deliver(_watch(pipeline.stream(request), pipeline.steps), options)
+        said = pipeline.notices(request.prompt)
+        _warn(said)
+        result = _watch(pipeline.stream(request), pipeline.steps)
+        _warn(notice for notice in result.notices if notice not in said)
+        order.deliver(result, _say)
 
 
 def tokenize(options: argparse.Namespace) -> None:
-    _check_target(options.out, ("json",))
+    check_target(options.out, ("json",))
     with closing(_load(options)) as pipeline:
         ids = pipeline.tokenize(options.mesh, options.seed).tolist()
-        _write(options.out, json.dumps({"model": pipeline.info.name, "tokens": ids}).encode())
+        write(options.out, json.dumps({"model": pipeline.info.name, "tokens": ids}).encode())
 
 
 def reconstruct(options: argparse.Namespace) -> None:
     from .records import Request
 
     request = Request(options.source.stem, seed=0, resolution=options.resolution, faces=options.faces)
-    _check_files(options)
+    order = _order(options)
     with closing(_load(options)) as pipeline:
         is_ids = options.source.suffix.lower() == ".json"
-        ids = _read_ids(options.source) if is_ids else pipeline.tokenize(options.source)
-        _deliver(pipeline.reconstruct(ids, request), options)
+        ids = read_ids(options.source) if is_ids else pipeline.tokenize(options.source)
+        result = pipeline.reconstruct(ids, request)
+        _warn(result.notices)
+        order.deliver(result, _say)
 
 
 def bench(options: argparse.Namespace) -> None:
@@ -179,10 +193,10 @@ def bench(options: argparse.Namespace) -> None:
     from .device import pick_device
 
     if options.json:
-        _check_target(options.json, ("json",))
+        check_target(options.json, ("json",))
     figures = benchmark.run(options.model, options.random_weights, str(pick_device(options.device)), options.weights)
     if options.json:
-        _write(options.json, (json.dumps(figures, indent=1) + "\n").encode())
+        write(options.json, (json.dumps(figures, indent=1) + "\n").encode())
     _say(json.dumps(figures))
 
 
@@ -192,39 +206,7 @@ def train(options: argparse.Namespace) -> None:
     import_module(f".training.{options.step}", __package__).main(options.options)
 
 
-# Files and progress
-
-
-def _check_files(options: argparse.Namespace) -> None:
-    from .checks import checked_print_size
-    from .export import FORMATS, PRINTED
-
-    _check_target(options.out, FORMATS)
-    format = _format(options.out)
-    if (options.small or options.lods) and format != "glb":
-        raise RequestError("out", f"--small and --lods make GLBs; let {options.out} end in .glb.")
-    if options.size is not None:
-        if format not in PRINTED:
-            raise RequestError("size", f"--size is for .stl and .3mf; leave it out for {options.out}.")
-        checked_print_size(options.size)
-
-
-def _format(path: Path) -> str:
-    return path.suffix.lower().lstrip(".")
-
-
-def _check_target(path: Path, formats: tuple[str, ...]) -> None:
-    """Fail before the work, not after it."""
-    if _format(path) not in formats:
-        raise RequestError("out", f"{path} must end in {' or '.join('.' + name for name in formats)}.")
-    try:
-        there, taken = path.absolute().parent.is_dir(), path.is_dir()
-    except OSError as error:
-        raise SaveError(f"{path} is no place for a file ({error.strerror}); name another.") from error
-    if not there:
-        raise SaveError(f"The folder {path.absolute().parent} does not exist; make it or name another file.")
-    if taken:
-        raise SaveError(f"{path} is a folder; name a file.")
+# The model and its progress
 
 
 def _load(options: argparse.Namespace):
@@ -251,34 +233,9 @@ def _watch(events: Iterator, total: int):
     return result
 
 
-def _deliver(result, options: argparse.Namespace) -> None:
-    from .export import export, read_glb, slug
-    from .recipe import recipe
-
-    path, format, name = options.out, _format(options.out), slug(result.request.prompt)
-    if format == "glb":
-        files = _glbs(result.glb, name, options)
-    else:
-        extras = recipe(result.request, result.model, result.tokens[: result.kept].tolist())
-        files = {path: export(result.mesh, format, name, extras, options.size)}
-    for target, data in files.items():
-        _write(target, data)
-    report, seconds = result.report, result.timings.total
-    closed = "closed" if report.watertight else "open"
-    _say(f"{path}: {report.faces:,} triangles, {closed}, seed {result.request.seed}, {seconds:.1f} s")
-    for target, level in list(files.items())[1:]:
-        _say(f"{target}: {len(read_glb(level).faces):,} triangles")
-
-
-def _glbs(glb: bytes, name: str, options: argparse.Namespace) -> dict[Path, bytes]:
-    from .lod import lod_names, lods
-    from .quantization import small_glb
-
-    files = {options.out: glb}
-    if options.lods:
-        names = lod_names(options.out.stem)
-        files |= {options.out.with_name(file): level for file, level in zip(names, lods(glb, name), strict=True)}
-    return {path: small_glb(data, name) for path, data in files.items()} if options.small else files
+def _warn(notices: Iterable[str]) -> None:
+    for notice in notices:
+        print(f"cube3d: {notice}", file=sys.stderr)
 
 
 def _say(line: str) -> None:
@@ -287,28 +244,6 @@ def _say(line: str) -> None:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains again at its end
         raise SaveError(f"The result is there, but could not be reported: {error.strerror}.") from error
-
-
-def _read_ids(path: Path) -> list[int]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return list(data["tokens"] if isinstance(data, dict) else data)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise MeshError(f"{path} does not hold token ids; make it with `cube3d tokenize`.") from error
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
-    partial = path.with_name(f".{secrets.token_hex(8)}")
-    try:
-        partial.write_bytes(data)
-        partial.replace(path)
-    except OSError as error:
-        with suppress(OSError):  # a read-only disk refuses this, too
-            partial.unlink(missing_ok=True)
-        raise SaveError(
-            f"{path} cannot be written ({error.strerror}); free or unlock the disk, or name another."
-        ) from error
 
 
 if __name__ == "__main__":

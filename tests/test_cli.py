@@ -9,6 +9,7 @@ import pytest
 import trimesh
 import usd
 
+from cube3d import training
 from cube3d.__main__ import main
 from cube3d.export import FORMATS, read_glb, read_recipe
 
@@ -148,6 +149,28 @@ def test_writing_touches_no_other_file(tmp_path: Path) -> None:
     assert main(["tokenize", str(_box(tmp_path)), "-o", str(ids), "--device", "cpu"]) == 0
     assert main(["reconstruct", str(ids), "-o", str(out), *FAST]) == 0
     assert mine.read_text() == "mine" and out.exists()
+
+
+def test_every_step_of_training_is_listed_and_takes_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(training.__file__).parent
+    steps = {file.stem for file in folder.glob("*.py") if '__name__ == "__main__"' in file.read_text(encoding="utf-8")}
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    listed = capsys.readouterr().out.partition("steps:")[2].splitlines()
+    assert {line.split()[0] for line in listed if line} == steps
+    for step in steps:
+        with pytest.raises(SystemExit) as ended:
+            main(["train", step, "--help"])
+        assert ended.value.code == 0
+
+
+def test_a_low_budget_that_was_passed_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cube3d.limbs.AWAY", 0.003)  # as if the edges of a table were limbs
+    out = tmp_path / "table.glb"
+    assert main(["generate", "a table", "-o", str(out), "--seed", "1", *FAST, "--faces", "100"]) == 0
+    assert "not the 100 asked for" in capsys.readouterr().err
 
 
 def _box(folder: Path) -> Path:

@@ -68,11 +68,11 @@ def is_english(piece: str) -> bool:
     return True
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("source", type=Path)
     parser.add_argument("folder", type=Path)
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     pieces = (args.source / "vocab.txt").read_text(encoding="utf-8").splitlines()
     ids = [i for i, piece in enumerate(pieces) if is_english(piece)]
     tensors = rename(load_file(args.source / "model.safetensors"), ids)
