@@ -52,6 +52,13 @@ class Functions:
         return cls(chain=partial(Chain, kind=kind, **more))
 
     @classmethod
+    def persistent(cls, kind: Format = "bf16", **more: object) -> Functions:
+        """All blocks of a step in one launch of our own, in CUDA C++; not yet faster than `triton`."""
+        from .kernels.persistent import PersistentChain  # needs Triton, cuda-bindings and NVRTC
+
+        return cls(chain=partial(PersistentChain, kind=kind, **more))
+
+    @classmethod
     def usual(cls, device: torch.device, config: GPTConfig, weights: Format = "bf16") -> Functions:
         """What is fastest of what was measured and works here; the log says what a machine lacks for more.
 

@@ -142,14 +142,15 @@ def wide() -> GPT:
     return random_weights(replace(config, gpt=replace(config.gpt, n_layer=2)), "cuda")[0]
 
 
+@pytest.mark.parametrize("way", [Functions.triton, Functions.persistent], ids=["kernels", "persistent"])
 @pytest.mark.parametrize(("kind", "error"), [("bf16", 0.02), ("fp8", 0.08), ("int8", 0.03)])
-def test_kernels_at_the_released_width_are_near_the_forward_in_float32(wide, kind, error):
+def test_kernels_at_the_released_width_are_near_the_forward_in_float32(wide, kind, error, way):
     cond, tokens = torch.randn(1, 78, 1536, device="cuda"), torch.randint(16384, (1, 40), device="cuda")
     with torch.no_grad():
         wanted = wide.logits(cond, tokens)[..., :16384]
     narrow = GPT(wide.config).cuda()
     narrow.load_state_dict(wide.state_dict())
-    engine = Engine(narrow, 300, "cuda", slots=8, conditions=78, functions=Functions.triton(kind))
+    engine = Engine(narrow, 300, "cuda", slots=8, conditions=78, functions=way(kind))
     got = engine.logits(cond, tokens)
     assert (got - wanted).norm() < error * wanted.norm()
 
@@ -160,3 +161,4 @@ def test_kernels_at_the_released_width_are_near_the_forward_in_float32(wide, kin
         for count in (1, 2, 3, 4, 5, 8):  # the kernels for few rows and those for more
             rows = engine._chain.logits(0, count).flatten(0, 1)
             assert ((rows - wanted[0, -1]).norm(dim=-1) < error * wanted[0, -1].norm()).all()
+            assert torch.equal(rows, engine._chain.logits(0, count).flatten(0, 1))
