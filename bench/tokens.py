@@ -91,12 +91,13 @@ def plot(result: dict[str, Any], path: Path) -> None:
             xs = [row[key] for row in way[rows]]
             axis.plot(xs, [row["ms"] for row in way[rows]], "o-", color=f"C{i}", label=way["way"])
             axis.plot(xs, [row["floor_ms"] for row in way[rows]], "--", color=f"C{i}", label=f"floor, {way['way']}")
+        axis.axhline(PUBLISHED_MS, color="tab:red", label=f"published engine, one request: {PUBLISHED_MS} ms")
         axis.set(ylim=(0, None), ylabel="ms a step")
-        axis.axhline(PUBLISHED_MS, color="k", label=f"published engine, one request: {PUBLISHED_MS} ms")
     axes[0].set(xscale="log", xlabel="requests together", title=f"{result['model']}, {result['device']}")
     axes[0].set_xticks(REQUESTS, map(str, REQUESTS))
+    axes[0].minorticks_off()
     axes[1].set(xlabel="token of an object, one request", title=f"torch {result['torch']}, {result['commit']}")
-    axes[0].legend(fontsize="small")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     figure.savefig(path, dpi=120)
 
 

@@ -83,15 +83,6 @@ def attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=seen[:, None, None])[:, :, 0]
 
 
-def attend_by_sums(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
-    """The twin of `attend` to compile for a GPU: a fused attention gives each of R * H pairs to one multiprocessor, and
-    24 pairs leave most of the card idle; these sums spread over all of it.
-    """
-    score = (q[:, :, None].float() * k.float()).sum(-1) * q.shape[-1] ** -0.5
-    share = score.masked_fill(~seen[:, None], float("-inf")).softmax(-1)
-    return (share[..., None] * v.float()).sum(-2).to(q.dtype)
-
-
 def close(x: Tensor, attended: Tensor, w: Weights, eps: float) -> Tensor:
     """x (R, width) float32, attended (R, H, d) -> x after the output projection and SwiGLU."""
     x = x + F.linear(attended.flatten(1), w.out, w.out_bias)

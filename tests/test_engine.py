@@ -13,7 +13,6 @@ from cube3d.checkpoint import load_gpt
 from cube3d.config import GPTConfig
 from cube3d.engine import Engine
 from cube3d.gpt import GPT
-from cube3d.step import attend, attend_by_sums
 
 DATA = Path(__file__).parent / "data"
 STEPS = 24
@@ -59,13 +58,6 @@ def test_greedy_ids_are_the_published_ones(name, scale):
     cond, uncond = gpt.condition(expected["text_embed"], expected.get("bbox"))[:, None]
     ids = expected[f"greedy_ids_cfg{scale:g}"]
     assert torch.equal(Engine(gpt, ids.shape[1]).decode(cond, uncond, guidance=scale), ids)
-
-
-def test_attention_by_sums_is_attention():
-    torch.manual_seed(2)
-    q, k, v = torch.randn(4, 3, 8), torch.randn(4, 3, 20, 8), torch.randn(4, 3, 20, 8)
-    seen = torch.arange(20) <= torch.tensor([0, 5, 18, 19])[:, None]
-    torch.testing.assert_close(attend_by_sums(q, k, v, seen), attend(q, k, v, seen))
 
 
 def test_joining_the_weights_changes_no_forward_and_stores_nothing_twice(gpt):

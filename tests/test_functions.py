@@ -9,7 +9,7 @@ from tiny import TINY
 
 pytest.importorskip("triton", reason="Triton is for Linux only")
 
-from cube3d import functions, kernels  # noqa: E402
+from cube3d import kernels  # noqa: E402
 from cube3d.errors import RequestError  # noqa: E402
 from cube3d.functions import Functions, best_dtype  # noqa: E402
 from cube3d.kernels.chain import Chain  # noqa: E402
@@ -45,16 +45,18 @@ def test_a_processor_takes_plain_steps_without_a_word(caplog: pytest.LogCaptureF
     assert not caplog.records
 
 
-def test_a_card_takes_compiled_steps_where_kernels_were_not_measured(caplog: pytest.LogCaptureFixture) -> None:
-    assert is_compiled(Functions.usual(CUDA, TINY.gpt))
+def test_kernels_are_taken_where_they_were_measured(caplog: pytest.LogCaptureFixture) -> None:
+    assert kind(Functions.usual(CUDA, TINY.gpt)) == "bf16"
     assert not caplog.records
 
 
-def test_kernels_are_taken_where_they_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functions, "KERNELS_FROM", (9, 0))
-    assert kind(Functions.usual(CUDA, TINY.gpt)) == "bf16"
-    older(monkeypatch, (8, 6))
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9)])
+def test_a_card_takes_compiled_steps_where_kernels_were_not_measured(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capability: tuple[int, int]
+) -> None:
+    older(monkeypatch, capability)
     assert is_compiled(Functions.usual(CUDA, TINY.gpt))
+    assert not caplog.records
 
 
 def test_a_machine_without_a_compiler_takes_plain_steps_and_says_so_once(
@@ -68,10 +70,7 @@ def test_a_machine_without_a_compiler_takes_plain_steps_and_says_so_once(
     ]
 
 
-def test_a_model_that_kernels_do_not_fit_takes_compiled_steps(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(functions, "KERNELS_FROM", (8, 0))
+def test_a_model_that_kernels_do_not_fit_takes_compiled_steps(caplog: pytest.LogCaptureFixture) -> None:
     odd = type(TINY.gpt)(n_head=2, n_embd=48)
     with caplog.at_level(logging.WARNING):
         assert is_compiled(Functions.usual(CUDA, odd))

@@ -27,9 +27,9 @@ def _cached(k, v, begin, last, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def _attention(qkv, norm, turns, position, k, v, parts, shares, ahead, ahead_bytes, before, start, steps, capacity,
-               ROWS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
-               BLOCK: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+def _attention(qkv, norm, turns, position, k, v, parts, shares, before, start, steps, capacity, ROWS: tl.constexpr,
+               HEADS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+               OVERLAP: tl.constexpr):  # fmt: skip
     open_door(OVERLAP)
     part, pair = tl.program_id(0), tl.program_id(1)
     row, head = pair // HEADS, pair % HEADS
@@ -41,8 +41,6 @@ def _attention(qkv, norm, turns, position, k, v, parts, shares, ahead, ahead_byt
     count = tl.minimum(share, live - part * share).to(tl.int32) * WIDTH * (k.dtype.element_ty.primitive_bitwidth // 8)
     fetch(k + ours, count, OVERLAP)
     fetch(v + ours, count, OVERLAP)
-    if ahead is not None:
-        fetch(ahead + (pair * PARTS + part).to(tl.int64) * ahead_bytes, ahead_bytes, OVERLAP)
     place = tl.arange(0, WIDTH)
     swapped, sign = place ^ 1, tl.where(place % 2 == 0, -1.0, 1.0)  # each value turns with the other of its pair
     q_norm, q_swapped_norm = tl.load(norm + place), tl.load(norm + swapped)
@@ -108,9 +106,8 @@ def attention(
     before: int,
     alone: bool,
     steps: int,
-    block: int = 32,
+    block: int = 64,
     warps: int = 4,
-    ahead: Tensor | None = None,
 ) -> None:
     """qkv (R, 3 H d) -> parts (P, R, H, d) and log-weights `shares` (P, R, H); writes k, v (R, H, T, d) at its place.
 
@@ -121,10 +118,7 @@ def attention(
     alone     whether those places stay unseen
     """
     rows, heads, capacity, width = k.shape
-    programs = len(parts) * rows * heads
-    ahead_bytes = 0 if ahead is None else ahead.nbytes // programs // 16 * 16
     _attention[(len(parts), rows * heads)](
-        qkv, norm, turns, position, k, v, parts, shares, ahead, ahead_bytes, before, before if alone else 0, steps,
-        capacity, ROWS=rows, HEADS=heads, WIDTH=width, PARTS=len(parts), BLOCK=block,
-        **options(num_warps=warps),
+        qkv, norm, turns, position, k, v, parts, shares, before, before if alone else 0, steps, capacity, ROWS=rows,
+        HEADS=heads, WIDTH=width, PARTS=len(parts), BLOCK=block, **options(num_warps=warps),
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """One step of several slots as a chain of kernels: what the engine's other steps do in torch.
 
-Five kernels a block for up to eight rows, seven for more, and three a step. Each asks for the weights of the one behind
-it, so that memory is read while results travel between kernels. The live length is read on the device: one graph serves
-every position. Knows no request and no graph.
+Five kernels a block for up to eight rows, seven for more, and three a step. Each asks for its weights before the one in
+front of it ends, so that memory is read while results travel between kernels. The live length is read on the device:
+one graph serves every position. Knows no request and no graph.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ FEW = 8  # rows up to which a program does well to prepare all of its input by i
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How each kernel is cut up. What suits one card suits another less, but any plan gives the same result."""
+    """How each kernel is cut up, by default as was fastest on an H200. What suits one card suits another less, but any
+    plan gives the same result.
+    """
 
-    qkv: skinny.Tile = skinny.Tile()
+    qkv: skinny.Tile = skinny.Tile(256, 6, 4)
     out: skinny.Tile = skinny.Tile()
-    gate_up: skinny.Tile = skinny.Tile()
+    gate_up: skinny.Tile = skinny.Tile(256, 6, 4)
     down: skinny.Tile = skinny.Tile(512, 6, 8)
     head: skinny.Tile = skinny.Tile()
     many: tensor.Tile = tensor.Tile()  # for more rows
     many_narrow: tensor.Tile = tensor.Tile(16, 256)  # of them, the products with as many outputs as the model is wide
-    columns: int = 16  # rows times the parts of a head's positions that are attended to apart, if rows leave room
-    block: int = 32  # positions at a time
+    columns: int = 8  # rows times the parts of a head's positions that are attended to apart, if rows leave room
+    block: int = 64  # positions at a time
     warps: int = 4
     fused: bool = True  # normalise within the products that follow, for few rows
-    ahead: frozenset[str] = frozenset(("qkv", "attention", "out", "gate_up", "down"))  # who fetches for its follower
 
 
 class Chain:
@@ -126,36 +127,31 @@ class Chain:
         parts = self.parts[: several * x.numel()].view(several, len(x), -1)
         shares = self.shares[: several * len(x) * heads].view(several, len(x), heads)
         for i, ((w_qkv, w_out, w_gate_up, w_down), (k, v)) in enumerate(zip(self.blocks, self.caches, strict=True)):
-            follower = self.blocks[i + 1][0].weight if i + 1 < len(self.blocks) else self.head.weight[: self.codes // 3]
-            half = len(w_gate_up.weight) // 2  # a cache holds no more at a time than about that
-            self._product("qkv", x, w_qkv, qkv, w_out.weight, normed=True)
+            self._product("qkv", x, w_qkv, qkv, normed=True)
             attention.attention(
                 qkv, self.norms[i], self.turns, position, k[rows], v[rows], parts, shares, self.conditions, i >= dual,
-                self.steps, plan.block, plan.warps, self._ahead("attention", w_gate_up.weight[:half]),
+                self.steps, plan.block, plan.warps,
             )  # fmt: skip
             attended, weighed = (parts, shares) if several > 1 else (parts[0], None)
-            self._product("out", attended, w_out, x, w_gate_up.weight[half:], shares=weighed, residual=x)
-            self._product("gate_up", x, w_gate_up, hidden, w_down.weight, normed=True, gated=True)
-            self._product("down", hidden, w_down, x, follower, residual=x)
-        self._product("head", x, self.head, self.scores[rows], None, normed=True)
+            self._product("out", attended, w_out, x, shares=weighed, residual=x)
+            self._product("gate_up", x, w_gate_up, hidden, normed=True, gated=True)
+            self._product("down", hidden, w_down, x, residual=x)
+        self._product("head", x, self.head, self.scores[rows], normed=True)
         return self.scores[rows]
 
-    def _ahead(self, name: str, weight: Tensor | None) -> Tensor | None:
-        return weight if name in self.plan.ahead else None
-
     def _product(
-        self, name: str, x: Tensor, w: Matrix, y: Tensor, after: Tensor | None, normed: bool = False,
-        gated: bool = False, shares: Tensor | None = None, residual: Tensor | None = None,
+        self, name: str, x: Tensor, w: Matrix, y: Tensor, normed: bool = False, gated: bool = False,
+        shares: Tensor | None = None, residual: Tensor | None = None,
     ) -> None:  # fmt: skip
         """One product of a block, with what goes before it and behind it, in the kernels that suit the rows."""
-        eps, ahead = self.gpt.config.eps if normed else None, self._ahead(name, after)
+        eps = self.gpt.config.eps if normed else None
         few = len(y) <= FEW
         if eps is not None and not (few and self.plan.fused):
             normalised = self.normed[: len(y)]
             tensor.norm(x, normalised, eps)
             x, eps = normalised, None
         if few:
-            skinny.linear(x, w, y, getattr(self.plan, name), eps, gated, shares, residual, ahead)
+            skinny.linear(x, w, y, getattr(self.plan, name), eps, gated, shares, residual)
         else:
             tile = self.plan.many_narrow if name in ("out", "down") else self.plan.many
-            tensor.linear(x, w, y, tile, gated, residual, ahead)
+            tensor.linear(x, w, y, tile, gated, residual)

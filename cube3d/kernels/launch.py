@@ -1,9 +1,9 @@
-"""What every kernel shares: how a card overlaps one with the next, and bytes fetched into its cache ahead of use.
+"""What every kernel shares: how a card overlaps one with the next, and bytes that go into its cache before use.
 
 Programmatic dependent launch (compute capability 9.0 and later) lets a kernel start while the one before still runs.
-A kernel opens the door for its follower at once, fetches weights, which no kernel writes, and then waits: only after
-`wait` is anything read that another kernel wrote. Every kernel waits, so that what precedes it twice over is done too.
-Knows no model. Nothing here runs in Triton's interpreter, where one program ends before the next begins.
+A kernel opens the door for its follower at once, asks for its own weights, which no kernel writes, and then waits: only
+after `wait` is anything read that another kernel wrote. Every kernel waits, so that what precedes it twice over is done
+too. Knows no model. Nothing here runs in Triton's interpreter, where one program ends before the next begins.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import dot, fetch, open_door, options, two_sums, wait
+from .launch import dot, open_door, options, two_sums, wait
 from .matrix import Matrix
 
 OUTPUTS = tl.constexpr(16)  # of a program, or 8 gates and their 8 partners
@@ -113,8 +113,8 @@ def _affine(value, scale, bias, n):
 
 
 @triton.jit
-def _skinny(x, shares, w, scale, bias, residual, y, ahead, ahead_bytes, eps, N, ROWS: tl.constexpr, ROOM: tl.constexpr,
-            K: tl.constexpr, NARROW: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, PARTS: tl.constexpr,
+def _skinny(x, shares, w, scale, bias, residual, y, eps, N, ROWS: tl.constexpr, ROOM: tl.constexpr, K: tl.constexpr,
+            NARROW: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, PARTS: tl.constexpr,
             PART_ROOM: tl.constexpr, HEADS: tl.constexpr, CHUNK: tl.constexpr, SLOTS: tl.constexpr,
             SPLIT: tl.constexpr, STEP: tl.constexpr, RUN: tl.constexpr, AHEAD: tl.constexpr,
             OVERLAP: tl.constexpr):  # fmt: skip
@@ -128,8 +128,6 @@ def _skinny(x, shares, w, scale, bias, residual, y, ahead, ahead_bytes, eps, N, 
     tiles = ()
     for c in tl.static_range(AHEAD):
         tiles += (_weights(w, gap, c, K, CHUNK, SPLIT, STEP),)
-    if ahead is not None:
-        fetch(ahead + tl.program_id(0).to(tl.int64) * ahead_bytes, ahead_bytes, OVERLAP)
     n, row = first + tl.arange(0, MINE), tl.arange(0, ROOM)
     place, mask = row[None, :] * N + n[:, None], (row < ROWS)[None, :]
     wait(OVERLAP)
@@ -177,7 +175,6 @@ def linear(
     gated: bool = False,
     shares: Tensor | None = None,
     residual: Tensor | None = None,
-    ahead: Tensor | None = None,
 ) -> None:
     """Write x W^T to y (R, N), for up to 8 rows, N a multiple of 16 and as many inputs as are a multiple of 16.
 
@@ -185,7 +182,6 @@ def linear(
     eps       of a LayerNorm of x; None: x as it is
     gated     W holds N gate rows, then N up rows: y = silu(gate) up
     residual  (R, N) float32 that is added; it may be y
-    ahead     weights of the kernel that follows, to be fetched meanwhile
     """
     rows, inputs = x.shape[-2:]
     parts, heads = (1, 1) if shares is None else (shares.shape[0], shares.shape[-1])
@@ -194,12 +190,11 @@ def linear(
     spare = COLUMNS // room
     part_room, slots = (1, spare) if shares is None else (max(spare, triton.next_power_of_2(parts)), 1)
     programs = outputs // (OUTPUTS.value // 2 if gated else OUTPUTS.value)
-    ahead_bytes = 0 if ahead is None else ahead.nbytes // programs // 16 * 16
     size, chunk = w.weight.itemsize, math.gcd(tile.inputs, inputs)
     split = min(tile.warps, max(1, chunk * size // 64)) if shares is None else chunk * heads // inputs
     step = min(64 // size, chunk // split)  # what four threads read of a row, 16 bytes each if there are so many
     _skinny[(programs,)](
-        x, shares, w.weight, w.scale, w.bias, residual, y, ahead, ahead_bytes, eps or 0.0, outputs,
+        x, shares, w.weight, w.scale, w.bias, residual, y, eps or 0.0, outputs,
         ROWS=rows, ROOM=room, K=inputs, NARROW=_NARROW[w.dtype], NORM=eps is not None, GATED=gated, PARTS=parts,
         PART_ROOM=part_room, HEADS=heads, CHUNK=chunk, SLOTS=slots, SPLIT=split,
         STEP=step, RUN=min(4 if size == 1 else 2, step // 8), AHEAD=min(tile.ahead, inputs // chunk),

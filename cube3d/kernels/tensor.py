@@ -41,9 +41,9 @@ def _norm(x, y, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.const
 
 
 @triton.jit
-def _dot(x, w, scale, bias, residual, y, ahead, ahead_bytes, N, ROWS: tl.constexpr, K: tl.constexpr,
-         GATED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-         STAGES: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+def _dot(x, w, scale, bias, residual, y, N, ROWS: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr,
+         BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
+         OVERLAP: tl.constexpr):  # fmt: skip
     open_door(OVERLAP)
     m, n, inputs = tl.arange(0, BLOCK_M), tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_K)
     some, mask = (m < ROWS)[:, None], (n < N)[None, :]
@@ -51,8 +51,6 @@ def _dot(x, w, scale, bias, residual, y, ahead, ahead_bytes, N, ROWS: tl.constex
     fetch(mine, count * K * (w.dtype.element_ty.primitive_bitwidth // 8), OVERLAP)
     if GATED:
         fetch(mine + N * K, count * K * (w.dtype.element_ty.primitive_bitwidth // 8), OVERLAP)
-    if ahead is not None:
-        fetch(ahead + tl.program_id(0).to(tl.int64) * ahead_bytes, ahead_bytes, OVERLAP)
     wait(OVERLAP)
     total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     ups = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
@@ -93,17 +91,15 @@ def linear(
     tile: Tile,
     gated: bool = False,
     residual: Tensor | None = None,
-    ahead: Tensor | None = None,
 ) -> None:
     """Write x W^T, x (R, K), to y (R, N); the rest is as in skinny.py's `linear`."""
     rows, inputs = x.shape
     outputs = y.shape[1]
     programs = triton.cdiv(outputs, tile.outputs)
-    ahead_bytes = 0 if ahead is None else ahead.nbytes // programs // 16 * 16
     block_m, block_k = max(16, triton.next_power_of_2(rows)), math.gcd(tile.inputs, inputs)
     under_way = (block_m * x.itemsize + tile.outputs * (1 + gated) * w.weight.itemsize) * block_k
     _dot[(programs,)](
-        x, w.weight, w.scale, w.bias, residual, y, ahead, ahead_bytes, outputs, ROWS=rows, K=inputs, GATED=gated,
+        x, w.weight, w.scale, w.bias, residual, y, outputs, ROWS=rows, K=inputs, GATED=gated,
         BLOCK_M=block_m, BLOCK_N=tile.outputs, BLOCK_K=block_k, STAGES=max(1, min(tile.stages, SHARED // under_way)),
         **options(num_warps=tile.warps),
     )  # fmt: skip
