@@ -26,17 +26,18 @@ def host(sampled):
     return torch.as_tensor(sampled.values).cpu().numpy()
 
 
-def near(found, wanted, dtype):
-    """Equal but for the order of sums."""
+def near(found, wanted, dtype, values):
+    """Equal but for the order of sums, beside the spread of several values of the same field."""
     share = 1e-4 if dtype == torch.float32 else 0.05
-    torch.testing.assert_close(found, wanted, rtol=0, atol=share * wanted.std().item())
+    torch.testing.assert_close(found, wanted, rtol=0, atol=share * values.std().item())
 
 
 @pytest.mark.parametrize("count", [1, 2048, 2049, 16384, 40_000])
 def test_graphs_say_what_plain_calls_say(tokenizer, count):
-    points = torch.randint(0, 129, (count, 3), device="cuda")
+    points = torch.randint(0, 129, (max(count, 1000), 3), device="cuda")
     with torch.inference_mode():
-        near(*(logits(*tokenizer, 128)(points) for logits in TWINS), tokenizer[1].dtype)
+        captured, plain = (logits(*tokenizer, 128) for logits in TWINS)
+        near(captured(points[:count]), plain(points[:count]), tokenizer[1].dtype, plain(points))
 
 
 def test_one_set_of_graphs_serves_all_objects_and_resolutions(tokenizer):
@@ -46,7 +47,8 @@ def test_one_set_of_graphs_serves_all_objects_and_resolutions(tokenizer):
         first = field.captured_logits(shape, latents, 64)
         for resolution, given in ((32, latents.flip(1)), (256, 2 * latents), (512, latents)):
             assert field.captured_logits(shape, given, resolution) is first
-            near(first(points), field.grid_logits(shape, given, resolution)(points), latents.dtype)
+            wanted = field.grid_logits(shape, given, resolution)(points)
+            near(first(points), wanted, latents.dtype, wanted)
 
 
 def test_the_second_object_allocates_nothing_that_stays(tokenizer):
