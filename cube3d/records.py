@@ -35,7 +35,7 @@ class Request:
     top_p           nucleus mass in (0, 1]; None takes the most likely token (greedy)
     box             proportions x, y, z, all positive; only ratios matter; None lets the model choose
     resolution      cells along a side of the field, 32 to 512, a multiple of 16
-    faces           target triangle count, 100 to 1,000,000; None keeps every triangle
+    faces           the most triangles, 100 to 1,000,000, if the object stays whole and closed in them; None keeps all
     """
 
     prompt: str
