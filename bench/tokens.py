@@ -5,7 +5,7 @@ steps of 1 to 32 requests in the middle of their objects, and of one request alo
 step that this machine has: `--ways` of "usual" (what `Pipeline` chooses), "compiled", "kernels", and these in 8 bits.
 Stops in time (`--seconds`) and says what it left out. The last line is one JSON object.
 
-On an H200: `python bench/tokens.py --ways kernels fp8 usual --seconds 150 --plot tokens.png`
+On an H200: `python bench/tokens.py --ways usual fp8 int8 compiled --seconds 150 --plot tokens.png`
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Milliseconds a token beside their floor.")
     parser.add_argument("--model", default="Roblox/cube3d-v0.5", choices=NAMED)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["usual", "kernels", "fp8"])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["usual", "fp8", "int8"])
     parser.add_argument("--requests", type=int, default=32, help="most of them together")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="in all")
     parser.add_argument("--commit", help="to be quoted where there is no repository")
