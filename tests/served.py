@@ -26,6 +26,11 @@ def free_port() -> int:
         return socket_.getsockname()[1]
 
 
+def local() -> dict[str, object]:
+    """Where a page in the test's own process listens: gradio's search for a port could meet that of another process."""
+    return {"server_name": "127.0.0.1", "server_port": free_port()}
+
+
 @contextmanager
 def serving(home: Path, *options: str, **environment: str) -> Iterator[str]:
     """`python app.py` with a home of its own -> where it listens, once it is healthy. Interrupted at the end."""

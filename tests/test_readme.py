@@ -11,6 +11,7 @@ import pytest
 import yaml
 from fakes import FakePipeline
 from packaging.requirements import Requirement
+from served import local
 
 from cube3d import page
 from cube3d.__main__ import _parser
@@ -42,7 +43,7 @@ def run(code: str, folder: Path) -> str:
 def test_one_command_runs_it_and_one_tests_it() -> None:
     start, test = commands()[:2]
     assert start.endswith("app.py") and "-r requirements.txt" in start
-    assert test.endswith("-m pytest") and "-r requirements-dev.txt" in test
+    assert test.endswith("-m pytest -n 2") and "-r requirements-dev.txt" in test
     assert "-r requirements.txt" in (ROOT / "requirements-dev.txt").read_text()
 
 
@@ -72,7 +73,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     pipeline, store = FakePipeline(), Store(tmp_path / "results")
     blocks = page.build_page(pipeline, store)
     options = page.launch_options(pipeline, store)
-    _, url, _ = blocks.launch(**options, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
+    _, url, _ = blocks.launch(**options, **local(), prevent_thread_lock=True, quiet=True)
     yield url
     blocks.close(verbose=False)
 

@@ -10,6 +10,7 @@ import gradio as gr
 import pytest
 from fakes import FakePipeline
 from playwright.sync_api import Page, sync_playwright
+from served import local
 
 from cube3d.page import examples, layout
 from cube3d.page.handlers_result import Showing
@@ -20,6 +21,7 @@ FLAGS = [
     "--no-sandbox",
     "--use-angle=swiftshader",
     "--enable-unsafe-swiftshader",
+    "--disable-gpu-compositing",  # a GPU in software is for WebGL alone: the page itself is drawn faster without
     "--ignore-gpu-blocklist",
     "--disable-gpu-watchdog",  # drawing in software is slow, not hung
     "--disable-gpu-process-crash-limit",
@@ -52,7 +54,7 @@ def browser():
 def launched(pipeline: FakePipeline, store: Store) -> Iterator[str]:
     page = layout.build_page(pipeline, store)
     options = layout.launch_options(pipeline, store)
-    _, url, _ = page.launch(**options, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
+    _, url, _ = page.launch(**options, **local(), prevent_thread_lock=True, quiet=True)
     yield url
     page.close(verbose=False)
 

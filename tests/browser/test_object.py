@@ -11,6 +11,7 @@ from fakes import FakePipeline, finished
 from PIL import Image
 from playwright.sync_api import Page, expect
 from screen import GLB, overflow
+from served import local
 
 from cube3d.page import layout, share, strings
 from cube3d.quantization import small_glb
@@ -31,7 +32,7 @@ def site(browser, tmp_path_factory):
     pipeline, store = FakePipeline(), Store(tmp_path_factory.mktemp("share") / "results")
     page = layout.build_page(pipeline, store)
     options = layout.launch_options(pipeline, store)
-    _, url, _ = page.launch(**options, server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
+    _, url, _ = page.launch(**options, **local(), prevent_thread_lock=True, quiet=True)
     yield url, pipeline, store
     page.close(verbose=False)
 

@@ -4,6 +4,7 @@ from collections import namedtuple
 from contextlib import contextmanager
 
 from gradio_client import Client
+from served import local
 
 from cube3d.page import form, layout, strings
 from cube3d.page.handlers_generate import Generating
@@ -65,8 +66,8 @@ def vars_of(values):
 @contextmanager
 def launched(pipeline, store):
     page = layout.build_page(pipeline, store)
-    local = {"server_name": "127.0.0.1", "prevent_thread_lock": True, "quiet": True}
-    _, url, _ = page.launch(**layout.launch_options(pipeline, store), **local)
+    options = layout.launch_options(pipeline, store)
+    _, url, _ = page.launch(**options, **local(), prevent_thread_lock=True, quiet=True)
     try:
         yield url
     finally:
