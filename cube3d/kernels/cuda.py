@@ -27,9 +27,7 @@ def _checked(result: tuple[Any, ...]) -> Any:
 
 
 def cache_folder() -> Path:
-    """Where machine code is kept: CUBE3D_KERNELS, or `cube3d/kernels` in the user's cache folder."""
-    if named := os.environ.get("CUBE3D_KERNELS"):
-        return Path(named)
+    """Where machine code is kept: `cube3d/kernels` in the user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cube3d" / "kernels"
 
 

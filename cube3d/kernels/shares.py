@@ -1,4 +1,4 @@
-"""A model's sizes and a card's multiprocessors -> who computes what of a step, as the macros of persistent.cu.
+"""A model's sizes and a card's multiprocessors -> who computes what of a step, as the macros of step_cuda/.
 
 The same arithmetic as there, for what must be known before it is compiled. Needs no GPU.
 """
@@ -6,13 +6,13 @@ The same arithmetic as there, for what must be known before it is compiled. Need
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 from ..config import GPTConfig
 from .matrix import Format
 
-THREADS = 9 * 32
-ROWS = 8  # that a tensor-core product takes at the cost of one
+WARPS = 8  # of a CTA that compute; one more fetches
+THREADS = 32 * (WARPS + 1)
+ROWS = 4  # a product has room for 8, but activations of more than 4 leave little shared memory to weights
 SHARED = 227 * 1024  # bytes of shared memory of a CTA of compute capability 9.0
 UNDER_WAY = 160 * 1024  # bytes of weights that a CTA asks for at a time: fewer took longer
 _BARRIERS = 16  # bytes of the two barriers of a stage
@@ -21,70 +21,71 @@ _KINDS: dict[Format, int] = {"bf16": 0, "fp8": 1, "int8": 2}
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How an (n, k) product is dealt out to CTAs, in stages of 16 rows and `columns` columns.
-
-    Stages are ordered by group of columns, unit of 16 rows and columns within; those of one group and unit are an item.
-    whole  no item is shared; otherwise every CTA has the same number of stages, give or take one
-    """
+    """How an (n, k) product is dealt out to CTAs: items of 16 rows and one of `groups` groups of columns."""
 
     n: int
     k: int
-    columns: int
-    ctas: int
     groups: int = 1
-    whole: bool = True
-
-    def begin(self, cta: int) -> int:
-        """The first stage of a CTA; it ends where the next begins."""
-        items, each = self.n // 16 * self.groups, self.each
-        return cta * items // self.ctas * each if self.whole else cta * items * each // self.ctas
-
-    @property
-    def each(self) -> int:
-        """Stages of an item."""
-        return self.k // self.groups // self.columns
-
-    def owner(self, stage: int) -> int:
-        """The CTA of a stage, where items are shared."""
-        return ((stage + 1) * self.ctas - 1) // (self.n // 16 * self.groups * self.each)
-
-    @property
-    def planes(self) -> int:
-        """CTAs that add to one output, at most."""
-        if self.whole:
-            return self.groups
-        firsts = range(0, self.n // 16 * self.each, self.each)
-        return max(self.owner(first + self.each - 1) - self.owner(first) + 1 for first in firsts)
 
     @property
     def items(self) -> int:
-        """Items that one CTA has a part in, at most."""
-        ends = [self.begin(cta) for cta in range(self.ctas + 1)]
-        return max((b - 1) // self.each - a // self.each + 1 for a, b in pairwise(ends) if b > a)
+        return self.n // 16 * self.groups
+
+    def begin(self, cta: int, ctas: int) -> int:
+        """The first item of a CTA; it ends where the next begins."""
+        return cta * self.items // ctas
+
+    def most(self, ctas: int) -> int:
+        """Items of one CTA, at most."""
+        return -(-self.items // ctas)
+
+
+def columns(config: GPTConfig) -> int:
+    """Columns of a stage of weights."""
+    return 512 if config.n_embd % 512 == 0 else 256
+
+
+def products(config: GPTConfig) -> dict[str, Share]:
+    """The products of a step by name. Groups of columns even the load, where units of 16 rows would not."""
+    width, groups = config.n_embd, config.n_embd // columns(config)
+    return {
+        "qkv": Share(3 * width, width, groups),
+        "out": Share(width, width, groups),
+        "gate_up": Share(8 * width, width),
+        "down": Share(width, 4 * width, 4),
+        "head": Share(config.shape_model_vocab_size, width),
+    }
+
+
+def misfit(config: GPTConfig, ctas: int, kind: Format = "bf16") -> str | None:
+    """Why a step of this model cannot be dealt out to so many CTAs; None if it can."""
+    if kind != "bf16" and columns(config) < 512:
+        return f"a width of {config.n_embd} leaves a stage of 8-bit weights too small"
+    if config.n_embd % 256 or config.head_dim not in (64, 128) or config.shape_model_vocab_size % 16:
+        return f"heads of {config.head_dim} in a width of {config.n_embd} do not fit its tiles"
+    # Every CTA has a part in every product, which is how each knows that the others have read what it will overwrite
+    few = [name for name, share in products(config).items() if share.items < ctas]
+    if few:
+        return f"{few[0]} is too small a product to share among {ctas} multiprocessors"
+    if sizes(config, ROWS, ctas, kind, 0, 1, 1)["STAGES"] < 4:
+        return f"{ctas} multiprocessors have too little shared memory for it"
+    return None
 
 
 def sizes(
     config: GPTConfig, rows: int, ctas: int, kind: Format, conditions: int, steps: int, capacity: int
 ) -> dict[str, int]:
-    """The macros of persistent.cu for `rows` rows of this model."""
-    width, hidden, codes, head = config.n_embd, 4 * config.n_embd, config.shape_model_vocab_size, config.head_dim
-    columns = 512 if width % 512 == 0 else 256
-    groups = width // columns if width // columns <= 4 else 1
-    blocks = config.n_layer + config.n_single_layer
-
-    def share(n: int, k: int, groups: int = 1, whole: bool = True) -> Share:
-        return Share(n, k, columns, ctas, groups, whole)
-
-    qkv, out, down = share(3 * width, width, 1, False), share(width, width, groups), share(width, hidden, 1, False)
-    items = max(p.items for p in (qkv, out, down, share(2 * hidden, width), share(codes, width)))
-    keys = 8 * 32 // (head // 8)
-    used = 4 * rows * width + 2 * rows * (hidden + 8) + items * 8 * 16 * rows * 4 + keys * (head + 2) * 4
-    used += rows // 2 * (head + 1) * 4 + blocks * 128 + 1024 + 512
-    stage = 16 * columns * (2 if kind == "bf16" else 1)
+    """The macros of step_cuda/ for `rows` rows of this model."""
+    width, head, blocks = config.n_embd, config.head_dim, config.n_layer + config.n_single_layer
+    items, keys = max(share.most(ctas) for share in products(config).values()), WARPS * 32 // (head // 8)
+    used = 4 * rows * width + 2 * rows * (4 * width + 8)  # residual stream and activations
+    used += items * WARPS * 16 * rows * 4 + keys * (head + 2) * 4  # sums of products and of attention
+    used += rows // 2 * (head + 1) * 4 + blocks * 128 + 2048  # turns, arguments; scratch, and what alignment takes
+    stage = 16 * columns(config) * (2 if kind == "bf16" else 1)
     return {
         "KIND": _KINDS[kind], "D": width, "HEADS": config.n_head, "HD": head, "R": rows, "CTAS": ctas,
-        "BLOCKS": blocks, "DUAL": config.n_layer, "CODES": codes, "COLUMNS": columns,
-        "SPLITS": max(1, ctas // (rows * config.n_head)), "CAPACITY": capacity, "CONDITIONS": conditions,
-        "STEPS": steps, "SUM_UNITS": items, "QKV_PLANES": qkv.planes, "OUT_PLANES": out.planes, "OUT_GROUPS": groups,
-        "DOWN_PLANES": down.planes, "LIMIT": UNDER_WAY // stage, "STAGES": (SHARED - used) // (stage + _BARRIERS),
+        "WARPS": WARPS, "BLOCKS": blocks, "DUAL": config.n_layer, "CODES": config.shape_model_vocab_size,
+        "COLUMNS": columns(config), "SPLITS": max(1, ctas // (rows * config.n_head)), "CAPACITY": capacity,
+        "CONDITIONS": conditions, "STEPS": steps, "SUM_ITEMS": items, "LIMIT": UNDER_WAY // stage,
+        "STAGES": (SHARED - used) // (stage + _BARRIERS),
     }  # fmt: skip
