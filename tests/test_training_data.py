@@ -16,7 +16,7 @@ from hypothesis.extra.numpy import arrays
 
 from cube3d.errors import MeshError
 from cube3d.training import data
-from cube3d.training.batches import CUBE, SHELL, sample_batch
+from cube3d.training.batches import CUBE, SHELL, rotate, rotations, sample_batch
 from cube3d.training.data import Shape, load_shapes, prepare
 from cube3d.training.occupancy import nearest, sheets, winding
 
@@ -275,6 +275,32 @@ def test_sheets_keep_their_thickness_however_they_are_scaled() -> None:
     checked = inner & ((gap - SHELL).abs() > 0.001)
     assert ((batch["occupancy"] > 0.5) == (gap < SHELL))[checked].all()
     assert batch["occupancy"][checked].sum() > 1000
+
+
+def test_turned_shapes_turn_with_their_normals_and_labels() -> None:
+    store = prepare([shape(box(1.92, 0.7, 0.5))], "cpu", 8192, 2048)
+    batch = sample_batch(store, torch.zeros(12, dtype=torch.int64), 512, 2048, generator(), turned=0.5)
+    turned = 0
+    for surface, queries, occupancy in zip(batch["surface"], batch["queries"], batch["occupancy"], strict=True):
+        first = surface[0, 3:6]
+        second = surface[(surface[:, 3:6] @ first).abs().argmin(), 3:6]
+        axes = torch.stack([first, second, torch.linalg.cross(first, second)])
+        sides = (surface[:, :3] @ axes.T).abs().amax(0)
+        depth = (sides - (queries @ axes.T).abs()).amin(-1)
+        clear = depth.abs() > 0.006
+        assert ((occupancy > 0.5) == (depth > 0))[clear].all() and occupancy.sum() > 100
+        assert surface[:, :3].abs().max() < 0.962 and queries[1024:].abs().max() <= CUBE
+        turned += (axes.abs().amax(1) < 0.99).any().item()
+    assert 2 <= turned <= 10
+
+
+def test_rotations_are_rotations_and_turn_everywhere() -> None:
+    turn = rotations(torch.rand(4000, 3, generator=generator()))
+    torch.testing.assert_close(turn @ turn.mT, torch.eye(3).expand(4000, 3, 3), atol=1e-5, rtol=0)
+    assert torch.linalg.det(turn).min() > 0
+    ends = rotate(turn, torch.tensor([1.0, 0.0, 0.0]).expand(4000, 1, 3))[:, 0]
+    torch.testing.assert_close(ends.mean(0), torch.zeros(3), atol=0.03, rtol=0)
+    torch.testing.assert_close(ends.square().mean(0), torch.full((3,), 1 / 3), atol=0.02, rtol=0)
 
 
 def test_shapes_are_mirrored_with_their_colours_unless_they_are_signs() -> None:

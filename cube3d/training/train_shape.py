@@ -113,7 +113,7 @@ class Training:
     """A tokenizer and all that its training steps read and write; `step` is one of them.
 
     rows: the shapes of `store` to draw from. quantised: from the first step, else from `quantise` on. frozen: tokens
-    keep their meaning, encoder and codebook as they are.
+    keep their meaning, encoder and codebook as they are. turned: share of the shapes of a batch, see `batch_of`.
     """
 
     def __init__(
@@ -129,6 +129,7 @@ class Training:
         lr: float = 1e-3,
         quantised: bool = False,
         frozen: bool = False,
+        turned: float = 0.0,
         compiled: bool = True,
     ) -> None:
         self.rows, self.generator, self.batch, self.queries = rows, generator, batch, queries
@@ -145,7 +146,8 @@ class Training:
         objective, latents = Objective(shape), shape.config.num_encoder_latents
 
         def losses(drawn: Tensor, chance: Tensor, u: Tensor, gate: Tensor) -> tuple:
-            return objective(batch_of(store, drawn, chance, surface, queries), gate, random_prefix(u, latents))
+            batch = batch_of(store, drawn, chance, surface, queries, turned=turned)
+            return objective(batch, gate, random_prefix(u, latents))
 
         self._losses = torch.compile(losses) if compiled else losses
         self.step = Step(self._before, self._between, self._after)
@@ -210,6 +212,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--queries", type=int, default=4096)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--resume", type=Path, help="a shape.pt to start from; quantised from the first step")
+    parser.add_argument("--turned", type=float, default=0.0, help="share of shapes turned at random")
     parser.add_argument("--freeze-tokens", action="store_true", help="train only what follows the tokens")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--no-graph", action="store_true", help="launch every kernel of a step anew")
@@ -239,6 +242,7 @@ def main(arguments: list[str] | None = None) -> None:
         lr=options.lr,
         quantised=options.resume is not None,
         frozen=options.freeze_tokens,
+        turned=options.turned,
         compiled=not options.no_compile,
     )
     codebook, latents = training.codebook, shape.config.num_encoder_latents
