@@ -23,6 +23,7 @@ FIRST = (  # what takes longest, so that no process is left waiting for it at th
     "tests/test_evaluate.py",
     "tests/test_zero_gpu.py",
     "tests/test_compiled.py",
+    "tests/test_persistent_step.py",
     "tests/test_serve.py",
     "tests/test_hub.py",
     "tests/test_refine.py",
