@@ -233,7 +233,7 @@ def test_the_mesh_is_fetched_once_and_stays_while_the_next_one_runs(visit, pipel
     running(page)
     page.get_by_role("button", name=say("stop")).click()
     expect(page.locator("#note")).to_have_text(say("stopped"))
-    assert coloured(page) > 0.05
+    wait_until_drawn(page)  # one picture may be taken between two frames
     assert len(fetched) == 1
     pipeline.__init__(tokens=20, pause=0.01)
     generate(page)
@@ -251,7 +251,7 @@ def test_generate_waits_until_the_stopped_run_is_over(visit, pipeline):
     # a slow connection: Stop comes through, what ends the run does not yet
     page.route("**/run/predict", lambda route: route.continue_() if next(passing, False) else held.append(route))
     page.get_by_role("button", name=say("stop")).click()
-    expect(page.locator("#note")).to_have_text(say("stopped"))
+    expect(page.locator("#note")).to_contain_text(say("stopped"))  # with the seconds that gradio counts meanwhile
     page.wait_for_timeout(300)
     expect(button).to_be_disabled()
     passing = repeat(True)
