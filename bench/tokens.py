@@ -2,7 +2,8 @@
 
 The floor is the bytes that a step must read, by part, over the read bandwidth measured in the same run. Measured are
 steps of 1 to 32 requests in the middle of their objects, and of one request along an object, for each way to make a
-step that this machine has: `--ways` of "usual" (what `Pipeline` chooses), "compiled", "kernels", and these in 8 bits.
+step that this machine has: `--ways` of "usual" (what `Pipeline` chooses), "compiled", "kernels" and "persistent",
+and these in 8 bits.
 Stops in time (`--seconds`) and says what it left out. The last line is one JSON object.
 
 On an H200: `python bench/tokens.py --ways usual fp8 int8 compiled --seconds 150 --plot tokens.png`
@@ -28,7 +29,8 @@ from cube3d.benchmark import bytes_per_token, read_bandwidth  # noqa: E402
 from cube3d.config import NAMED, ModelConfig  # noqa: E402
 from cube3d.device import pick_device  # noqa: E402
 from cube3d.functions import Functions, best_dtype  # noqa: E402
-from cube3d.kernels import cannot_serve  # noqa: E402
+from cube3d.kernels import cannot_persist, cannot_serve  # noqa: E402
+from cube3d.kernels.matrix import Format  # noqa: E402
 
 REQUESTS = (1, 2, 4, 8, 16, 32)
 WAYS: dict[str, Callable[[torch.device, ModelConfig], Functions]] = {
@@ -38,22 +40,31 @@ WAYS: dict[str, Callable[[torch.device, ModelConfig], Functions]] = {
     "kernels": lambda device, config: Functions.triton(),
     "fp8": lambda device, config: Functions.triton("fp8"),
     "int8": lambda device, config: Functions.triton("int8"),
+    "persistent": lambda device, config: Functions.persistent(),
+    "persistent-fp8": lambda device, config: Functions.persistent("fp8"),
+    "persistent-int8": lambda device, config: Functions.persistent("int8"),
 }
+
+
+def weights_of(way: str) -> Format:
+    return "fp8" if way.endswith("fp8") else "int8" if way.endswith("int8") else "bf16"
 
 
 def obstacle(way: str, device: torch.device, config: ModelConfig) -> str | None:
     """Why this machine has no such way; None if it has."""
     if way == "compiled" and device.type != "cuda":
         return "steps are compiled for CUDA alone"
+    if way.startswith("persistent"):
+        return cannot_persist(config.gpt, device, weights_of(way))
     if way in ("kernels", "fp8", "int8"):
-        return cannot_serve(config.gpt, device, "bf16" if way == "kernels" else way)
+        return cannot_serve(config.gpt, device, weights_of(way))
     return None
 
 
 def measure(timed: Timed, config: ModelConfig, bandwidth: float, way: str, late: Callable[[], bool]) -> dict[str, Any]:
     """One way: by requests together, and by position of one request."""
     steps, item = timed.steps, timed.engine.dtype.itemsize
-    weight_item = 1 if way in ("fp8", "int8") else item
+    weight_item = item if weights_of(way) == "bf16" else 1
 
     def row(requests: int, position: int) -> dict[str, float]:
         least = sum(floor(config, bandwidth, item, weight_item, requests, position).values())

@@ -1,8 +1,10 @@
 """The dealing out of a step's products to multiprocessors: nothing is left out, nothing done twice, and it fits."""
 
 import pytest
+import torch
 
 from cube3d.config import NAMED
+from cube3d.kernels import cannot_persist
 from cube3d.kernels.shares import ROWS, SHARED, misfit, products, sizes
 
 V05 = NAMED["Roblox/cube3d-v0.5"].gpt
@@ -30,3 +32,7 @@ def test_a_step_fits_in_shared_memory_with_weights_under_way(rows, kind):
 
 def test_every_released_model_fits():
     assert misfit(V05, 132) is None and misfit(NAMED["Roblox/cube3d-v0.1"].gpt, 132) is None
+
+
+def test_why_a_step_cannot_be_one_launch_is_said():
+    assert cannot_persist(V05, torch.device("cpu")) == "they need an NVIDIA GPU, and this is cpu"

@@ -46,3 +46,19 @@ def cannot_serve(config: GPTConfig, device: torch.device, weights: Format = "bf1
     if config.head_dim & (config.head_dim - 1) or config.n_embd % 16 or config.shape_model_vocab_size % 16:
         return f"heads of {config.head_dim} in a width of {config.n_embd} do not fit their tiles"
     return cannot_build(device)
+
+
+def cannot_persist(config: GPTConfig, device: torch.device, weights: Format = "bf16") -> str | None:
+    """Why a step of this model cannot be one launch on this device; None if it can."""
+    if reason := cannot_serve(config, device, weights):
+        return reason
+    if find_spec("cuda") is None or find_spec("cuda.bindings") is None:
+        return "cuda-bindings, which CUDA builds of PyTorch bring, is not installed"
+    if torch.cuda.get_device_capability(device) < (9, 0):
+        return f"{torch.cuda.get_device_name(device)} has no copy engine for tensors"
+    from .shares import SHARED, misfit
+
+    card = torch.cuda.get_device_properties(device)
+    if card.shared_memory_per_block_optin < SHARED:
+        return f"{card.name} has too little shared memory"
+    return misfit(config, card.multi_processor_count, weights)
