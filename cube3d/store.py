@@ -75,6 +75,10 @@ class Stored:
         """Where the file of one of DOWNLOADS is, once it is made."""
         return self.folder / file_name(self.name, download)
 
+    def picture(self, name: str) -> Path:
+        """Where one of PICTURES is, once it is drawn."""
+        return self.folder / f"{name}.png"
+
     @property
     def glb(self) -> Path:
         return self.path("glb")
@@ -171,7 +175,7 @@ class Store:
         stored = self.get(id)
         if stored is None or name not in PICTURES:
             return None
-        return self._once(stored, stored.folder / f"{name}.png", lambda stored: _draw(stored, name))
+        return self._once(stored, stored.picture(name), lambda stored: _draw(stored, name))
 
     def thumbnail(self, id: str) -> Path | None:
         """The square picture, 512 pixels wide. As `file`."""
@@ -211,6 +215,8 @@ class Store:
 
     def _once(self, stored: Stored, path: Path, make: Callable[[Stored], bytes]) -> Path | None:
         """`path`, holding what `make` returns; None when the result went away meanwhile."""
+        if path.exists():  # waits for nobody whose file is still to be made
+            return path
         with self._making:
             if path.exists():
                 return path

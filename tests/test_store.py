@@ -7,7 +7,7 @@ import os
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -326,6 +326,28 @@ def test_many_who_ask_at_once_get_the_same_whole_file(tmp_path, monkeypatch):
     assert len(drawn) == 1
     assert len(set(seen)) == 1
     Image.open(io.BytesIO(seen[0])).verify()
+
+
+def test_what_is_made_waits_for_nothing_that_is_being_made(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    slow, quick = store.save(result()), store.save(result())
+    began, end = Event(), Event()
+
+    def draw(mesh):
+        began.set()
+        end.wait(30)
+        return Image.new("RGBA", (4, 4))
+
+    monkeypatch.setitem(PICTURES, "thumbnail", draw)
+    with ThreadPoolExecutor(2) as pool:
+        drawing = pool.submit(store.thumbnail, slow.id)
+        began.wait(30)
+        asked = pool.submit(store.file, quick.id, "glb")
+        try:
+            assert asked.result(timeout=10) == quick.glb
+        finally:
+            end.set()
+        assert drawing.result().exists()
 
 
 def test_many_save_at_once(tmp_path):

@@ -18,13 +18,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ..downloads import ARCHIVE, LODS, SMALL
+from ..downloads import ARCHIVE, DOWNLOADS, LODS, SMALL
 from ..errors import RequestError, SaveError
 from ..export import PRINTED
 from ..records import ModelInfo
@@ -84,8 +86,28 @@ def routes(store: Store, pipeline: Served, queued: Callable[[Any], int]) -> list
 
     queued: how many runs wait in the queue of the app that a request reached, before they reach the pipeline.
     """
+    making = CapacityLimiter(1)  # all who wait for a file to be made would take the threads that gradio works in
 
-    def download(request: Request) -> Response:
+    async def download(request: Request) -> Response:
+        made = await run_in_threadpool(is_made, request)
+        return await run_sync(send_file, request, limiter=None if made else making)
+
+    async def picture(request: Request) -> Response:
+        made = await run_in_threadpool(is_made, request)
+        return await run_sync(send_picture, request, limiter=None if made else making)
+
+    def is_made(request: Request) -> bool:
+        """Whether the answer is there, so that nobody need be waited for."""
+        stored, given = store.get(request.path_params["id"]), request.path_params
+        if stored is None:
+            return True
+        if "name" in given:
+            return stored.picture(given["name"]).exists()
+        if given["download"] in PRINTED and "mm" in request.query_params:
+            return False
+        return given["download"] not in DOWNLOADS or stored.path(given["download"]).exists()
+
+    def send_file(request: Request) -> Response:
         id, download = request.path_params["id"], request.path_params["download"]
         if download in PRINTED and "mm" in request.query_params:
             return printed(id, download, request)
@@ -111,7 +133,7 @@ def routes(store: Store, pipeline: Served, queued: Callable[[Any], int]) -> list
         headers = {**PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
         return Response(content, headers=headers, media_type=MEDIA_TYPES[format])
 
-    def picture(request: Request) -> Response:
+    def send_picture(request: Request) -> Response:
         try:
             path = store.picture(request.path_params["id"], request.path_params["name"])
         except SaveError as error:

@@ -4,6 +4,8 @@ import dataclasses
 import inspect
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import httpx
 import pytest
@@ -82,6 +84,7 @@ def test_every_parameter_travels_by_its_name(pipeline, store):
         "box": [1, 2, 1],
         "resolution": 64,
         "faces": None,
+        "smooth": 3,
     }
     with launched(pipeline, store) as url, client(url) as connected:
         _, info = connected.predict(**asked, api_name="/generate")
@@ -176,6 +179,35 @@ def test_downloads_are_served_in_every_format_under_a_readable_name(pipeline, st
             assert answer.content == stored.path(format).read_bytes()
         for path in ("results/unknown-result/glb", f"results/{stored.id}/exe", f"results/{stored.id}/..%2fresult.json"):
             assert httpx.get(url + path).status_code == 404
+
+
+def test_who_waits_for_files_leaves_the_page_its_threads(pipeline, store, monkeypatch):
+    stored = store.save(finished(Request("a chair"), pipeline.info))
+    began, end = Event(), Event()
+
+    def make(*_):
+        began.set()
+        end.wait(60)
+        return "chair.stl", b""
+
+    monkeypatch.setattr("cube3d.store.make_print", make)
+    with launched(pipeline, store) as url, ThreadPoolExecutor(60) as pool:
+        prints = [pool.submit(httpx.get, f"{url}results/{stored.id}/stl?mm=60", timeout=60) for _ in range(60)]
+        try:
+            assert began.wait(30)
+            time.sleep(1)
+            for path in f"results/{stored.id}/glb", f"s/{stored.id}":
+                assert httpx.get(url + path, timeout=10).status_code == 200
+        finally:
+            end.set()
+        assert {print.result().status_code for print in prints} == {200}
+
+
+@pytest.mark.parametrize("session", [{"a": 1}, ["a"], 7])
+def test_a_session_that_is_no_name_is_refused_and_not_an_error(pipeline, store, session):
+    with launched(pipeline, store) as url:
+        asked = {"session_hash": session, "fn_index": 0, "data": []}
+        assert httpx.post(f"{url}gradio_api/queue/join", json=asked).status_code == 422
 
 
 def test_health_answers_while_an_object_is_made(store):
