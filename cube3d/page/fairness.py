@@ -54,7 +54,8 @@ def _session(body: bytes) -> str | None:
         asked = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return asked.get("session_hash") if isinstance(asked, dict) else None
+    session = asked.get("session_hash") if isinstance(asked, dict) else None
+    return session if isinstance(session, str) else None
 
 
 async def _body(receive: Receive) -> bytes:
