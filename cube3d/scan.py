@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import trimesh
 
 from .config import MESH_SIDE
 from .errors import MeshError
+from .unfolding import unfolded
 
 FILE_TYPES = ("glb", "gltf", "obj", "stl", "ply")
 MAX_BYTES, MAX_FACES = 50_000_000, 2_000_000
+MAX_UNFOLDED = 1_000_000_000  # bytes
 
 
 def load_mesh(
@@ -76,15 +79,23 @@ def sample_surface(
 def _read(source: str | Path | bytes, what: str) -> bytes:
     try:
         size = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
-        if size > MAX_BYTES:
-            raise MeshError(f"{what} has {size / 1e6:.0f} MB, more than {MAX_BYTES / 1e6:.0f}; simplify it first.")
+        _bounded(size, MAX_BYTES, what)
         return source if isinstance(source, bytes) else Path(source).read_bytes()
     except OSError as error:
         raise MeshError(f"{what} cannot be read: {(error.strerror or str(error)).lower()}. Check the path.") from error
 
 
+def _bounded(size: int, most: int, what: str) -> None:
+    if size > most:
+        raise MeshError(f"{what} has {size / 1e6:.0f} MB, more than {most / 1e6:.0f}; simplify it first.")
+
+
 def _arrays(data: bytes, file_type: str, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every mesh of a scene in one, each moved to its place: vertices, faces, face colours."""
+    if file_type in ("glb", "gltf"):
+        _bounded(unfolded(data, file_type), MAX_UNFOLDED, what)
+    if file_type == "obj":  # their file is not opened, and trimesh takes time by the square of how many there are
+        data = re.sub(rb"usemtl [^\r\n]*", b"", data)
     scene = trimesh.load_scene(io.BytesIO(data), file_type=file_type, process=False)
     meshes = {name: mesh for name, mesh in scene.geometry.items() if isinstance(mesh, trimesh.Trimesh)}
     nodes = [node for node in scene.graph.nodes_geometry if scene.graph[node][1] in meshes]

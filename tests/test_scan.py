@@ -1,16 +1,19 @@
 """A mesh file becomes surface points: every format, every part in its place, and one clear sentence for the rest."""
 
 import json
+import struct
 
 import numpy as np
 import pytest
 import trimesh
+from PIL import Image
 
 from cube3d import scan
 from cube3d.errors import MeshError
 from cube3d.export import export
 from cube3d.records import Mesh
 from cube3d.scan import load_mesh, normalise, sample_surface
+from cube3d.unfolding import unfolded
 
 PLACE = trimesh.transformations.translation_matrix((5, 0, 0))
 
@@ -152,6 +155,55 @@ def test_a_large_file_is_refused_before_it_is_read(monkeypatch, tmp_path):
     monkeypatch.setattr(scan, "MAX_BYTES", 1000)
     with pytest.raises(MeshError, match="MB"):
         load_mesh(path)
+
+
+def changed(change) -> bytes:
+    """The GLB of a textured triangle after `change` of its tree."""
+    corner = trimesh.Trimesh(np.eye(3), [[0, 1, 2]], process=False)
+    picture = Image.new("RGB", (64, 32), (200, 30, 30))
+    corner.visual = trimesh.visual.TextureVisuals(uv=np.eye(3)[:, :2], image=picture)
+    glb = corner.export(file_type="glb")
+    (length,) = struct.unpack_from("<I", glb, 12)
+    tree = json.loads(glb[20 : 20 + length])
+    change(tree)
+    text = json.dumps(tree).encode()
+    text += b" " * (-len(text) % 4)
+    head = struct.pack("<4sIII4s", b"glTF", 2, len(glb) - length + len(text), len(text), b"JSON")
+    return head + text + glb[20 + length :]
+
+
+def zeros_without_end(tree):
+    for accessor in tree["accessors"]:
+        del accessor["bufferView"]
+        accessor["count"] = 300_000_000
+
+
+def parts_without_end(tree):
+    tree["nodes"] += 20_000 * [tree["nodes"][-1]]
+
+
+def primitives_over_one_buffer(tree):
+    tree["meshes"][0]["primitives"] *= 20_000
+
+
+def test_a_file_that_unfolds_to_gigabytes_is_refused_unread(monkeypatch):
+    assert len(load_mesh(changed(lambda tree: None), "glb")[1]) == 1
+    monkeypatch.setattr(trimesh, "load_scene", None)  # must not be called
+    for change in zeros_without_end, parts_without_end, primitives_over_one_buffer:
+        with pytest.raises(MeshError, match=r"has \d+ MB, more than 1000; simplify it"):
+            load_mesh(changed(change), "glb")
+
+
+def test_an_obj_of_many_groups_is_one_mesh_in_the_order_of_its_faces():
+    groups = b"".join(b"g g%d\nusemtl m%d\nf 1 2 %d\n" % (i, i, 3 + i % 2) for i in range(20_000))
+    _, faces, rgb = load_mesh(b"v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\n" + groups, "obj")
+    assert (faces[:4] == [[0, 1, 2], [0, 1, 3]] * 2).all() and len(faces) == 20_000
+    assert rgb is None
+
+
+def test_the_pixels_of_its_textures_count():
+    plain = unfolded(changed(lambda tree: tree.update(materials=[{}])), "glb")
+    assert unfolded(changed(lambda tree: None), "glb") - plain == 12 * 64 * 32
 
 
 def test_triangles_are_counted_as_placed(monkeypatch):
