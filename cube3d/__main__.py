@@ -110,6 +110,7 @@ def _command(commands, name: str, run: Callable[[argparse.Namespace], None], sum
 def _add_mesh_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--resolution", type=int, default=128, help="cells a side, a multiple of 16")
     command.add_argument("--faces", type=_faces, default=10_000, help="triangle budget, or 'all'")
+    command.add_argument("--smooth", type=int, default=0, metavar="N", help="0 (as it is) to 10: less bumpy surfaces")
 
 
 def _add_file_options(command: argparse.ArgumentParser) -> None:
@@ -158,6 +159,7 @@ def generate(options: argparse.Namespace) -> None:
         options.box,
         options.resolution,
         options.faces,
+        options.smooth,
     )
     order = _order(options)
     with closing(_load(options)) as pipeline:
@@ -178,7 +180,8 @@ def tokenize(options: argparse.Namespace) -> None:
 def reconstruct(options: argparse.Namespace) -> None:
     from .records import Request
 
-    request = Request(options.source.stem, seed=0, resolution=options.resolution, faces=options.faces)
+    settings = {"resolution": options.resolution, "faces": options.faces, "smooth": options.smooth}
+    request = Request(options.source.stem, seed=0, **settings)
     order = _order(options)
     with closing(_load(options)) as pipeline:
         is_ids = options.source.suffix.lower() == ".json"

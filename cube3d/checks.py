@@ -17,6 +17,7 @@ MAX_PROMPT = 2_000
 MAX_SEED = 2**32 - 1
 RESOLUTIONS = (32, 512)
 FACES = (100, 1_000_000)
+SMOOTH = (0, 10)
 PRINT_SIZES = (1.0, 2_000.0)  # millimetres
 
 

@@ -22,21 +22,21 @@ LOST = 0.01  # share of the points that may be lost
 SAFE = 2_000  # triangles from which nothing is lost: at 1,000, 36 objects of mini lost 0.5 % at most; at 2,000, 0.03 %
 
 
-def within(vertices: np.ndarray, faces: np.ndarray, budget: int | None) -> tuple[Mesh, MeshReport]:
+def within(vertices: np.ndarray, faces: np.ndarray, budget: int | None, strength: int = 0) -> tuple[Mesh, MeshReport]:
     """As mesh.tidy, but where a budget below SAFE would lose a limb, with the triangles that it takes; the report says.
 
     Raises EmptySurface when nothing with a volume is left.
     """
     if budget is None or budget >= SAFE:
-        return tidy(vertices, faces, budget)
-    whole, report = tidy(vertices, faces, None)
-    found = fewer(vertices, faces, surface_points(whole), budget, report.faces)
+        return tidy(vertices, faces, budget, strength)
+    whole, report = tidy(vertices, faces, None, strength)
+    found = fewer(vertices, faces, surface_points(whole), budget, report.faces, strength)
     mesh, report = found or (whole, report)
     return mesh, replace(report, faces_requested=budget)
 
 
 def fewer(
-    vertices: np.ndarray, faces: np.ndarray, surface: np.ndarray, goal: int, most: int
+    vertices: np.ndarray, faces: np.ndarray, surface: np.ndarray, goal: int, most: int, strength: int = 0
 ) -> tuple[Mesh, MeshReport] | None:
     """The surface tidied to `goal` triangles; to MORE times as many, as often as LOST of it is AWAY from what is left.
 
@@ -45,7 +45,7 @@ def fewer(
     points = surface[:, :3]
     away = AWAY * float(np.linalg.norm(np.ptp(points, axis=0)))
     while goal < most:
-        mesh, report = tidy(vertices, faces, goal)
+        mesh, report = tidy(vertices, faces, goal, strength)
         distance, _ = KDTree(surface_points(mesh)[:, :3]).query(points, distance_upper_bound=away)
         if np.isinf(distance).mean() < LOST:
             return mesh, report

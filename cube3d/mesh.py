@@ -1,7 +1,7 @@
 """A raw surface -> a clean mesh within a triangle budget. Knows nothing of fields, colours or files.
 
-Order of work: weld, drop flat and floating pieces, simplify, cut apart what touches, normals. A mesh that comes in
-closed goes out closed: every edge on exactly two faces, in opposite directions, and no two vertices in one place.
+Order of work: weld, drop flat and floating pieces, smooth, simplify, cut apart what touches, normals. A mesh that comes
+in closed goes out closed: every edge on exactly two faces, in opposite directions, and no two vertices in one place.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from .errors import EmptySurface
 from .manifold import cut_apart, is_closed
 from .records import Mesh, MeshReport
+from .smoothing import smooth
 
 SPECK_DIAGONAL, SPECK_VOLUME = 0.04, 5e-4  # of the largest piece's; a speck is below both
 SPECK_SHARE = 0.01  # of the volume of all pieces: specks that make up more, together, are part of the object
@@ -30,14 +31,17 @@ HASH = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np
 _simplifier = threading.Lock()  # the library keeps its mesh in global variables
 
 
-def tidy(vertices: np.ndarray, faces: np.ndarray, target_faces: int | None) -> tuple[Mesh, MeshReport]:
+def tidy(
+    vertices: np.ndarray, faces: np.ndarray, target_faces: int | None, strength: int = 0
+) -> tuple[Mesh, MeshReport]:
     """Clean a consistently wound surface and simplify it to at most `target_faces` triangles (None: all are kept).
 
     vertices (V, 3), faces (F, 3) -> a mesh with normals and without colours. Pieces whose volume and box diagonal are
     both tiny beside the largest piece's (SPECK_VOLUME, SPECK_DIAGONAL) are dropped, unless there are so many of them
-    that they matter (SPECK_SHARE): the wheels of a car and the bricks of a heap stay, stray specks go. Being closed
-    comes before the budget: where simplification opens the mesh it is repeated with a higher target, and given up in
-    the end; the report says what was reached.
+    that they matter (SPECK_SHARE): the wheels of a car and the bricks of a heap stay, stray specks go. `strength`, 0 to
+    10, is how much what is left is smoothed (see smoothing.py), 0 not at all. Being closed comes before the budget:
+    where simplification opens the mesh it is repeated with a higher target, and given up in the end; the report says
+    what was reached.
     Raises EmptySurface when nothing with a volume is left.
     """
     vertices, faces = _weld(vertices, np.asarray(faces, np.int64))
@@ -46,6 +50,12 @@ def tidy(vertices: np.ndarray, faces: np.ndarray, target_faces: int | None) -> t
         vertices, faces = cut_apart(vertices, faces)
         closed = is_closed(faces)
     faces, shells, removed, volume = _drop_pieces(vertices, faces)
+    if strength and len(faces):
+        vertices, faces = _compact(vertices, faces)
+        vertices = smooth(vertices, faces, strength).astype(np.float32)  # as files have them: two may share a place
+        vertices, faces = cut_apart(*_weld(vertices, faces))
+        faces, shells, more, volume = _drop_pieces(vertices, faces)
+        removed += more
     if not len(faces):
         raise EmptySurface("The model produced nothing solid. Try another seed or prompt.")
     if volume < 0:

@@ -151,7 +151,8 @@ class Pipeline:
         return self._call(lambda: self._encode(path, seed))
 
     def reconstruct(self, tokens: np.ndarray, request: Request) -> Result:
-        """(K,) token ids, K at most N -> an object; of `request`, resolution, faces and the name (prompt) are used.
+        """(K,) token ids, K at most N -> an object; of `request`, resolution, faces, smooth and the prompt, as its
+        name, are used.
 
         Raises RequestError if the tokens are not this model's.
         """
@@ -243,10 +244,11 @@ class Pipeline:
             sampled, coarser = field.sample_what_fits(self._shape, latents, request.resolution)
         yield
         with clock("surface"):
-            vertices, faces = surface.extract(sampled, field.logits_at(self._shape, latents), request.faces)
+            budget = None if request.smooth else request.faces  # smoothing takes its measure from edges of one length
+            vertices, faces = surface.extract(sampled, field.logits_at(self._shape, latents), budget)
         yield
         with clock("mesh"):
-            body, report = limbs.within(vertices, faces, request.faces)
+            body, report = limbs.within(vertices, faces, request.faces, request.smooth)
             body = replace(body, colors=field.colours(self._shape, latents, body.vertices))
         yield
         with clock("export"):

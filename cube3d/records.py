@@ -12,6 +12,7 @@ from .checks import (
     FACES,
     MAX_SEED,
     RESOLUTIONS,
+    SMOOTH,
     checked_box,
     checked_integer,
     checked_number,
@@ -36,6 +37,7 @@ class Request:
     box             proportions x, y, z, all positive; only ratios matter; None lets the model choose
     resolution      cells along a side of the field, 32 to 512, a multiple of 16
     faces           the most triangles, 100 to 1,000,000, if the object stays whole and closed in them; None keeps all
+    smooth          0 to 10; how much the surface is smoothed, 0 not at all
     """
 
     prompt: str
@@ -46,6 +48,7 @@ class Request:
     box: tuple[float, float, float] | None = None
     resolution: int = 128
     faces: int | None = 10_000
+    smooth: int = 0
 
     def __post_init__(self) -> None:
         put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731 - frozen dataclass
@@ -72,6 +75,7 @@ class Request:
         put("resolution", resolution)
         if self.faces is not None:
             put("faces", checked_integer("faces", self.faces, *FACES))
+        put("smooth", checked_integer("smooth", self.smooth, *SMOOTH))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, in field order."""

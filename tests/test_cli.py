@@ -40,6 +40,16 @@ def test_generate_writes_a_small_file_and_levels_beside_it(tmp_path: Path, capsy
     assert said[-1] == f"{levels[2]}: {faces[4]:,} triangles"
 
 
+def test_generate_smooths_and_the_file_says_so(tmp_path: Path) -> None:
+    plain, smooth = tmp_path / "plain.glb", tmp_path / "smooth.glb"
+    options = ["--seed", "7", *FAST, "--faces", "all"]
+    assert main(["generate", "a chair", "-o", str(plain), *options]) == 0
+    assert main(["generate", "a chair", "-o", str(smooth), *options, "--smooth", "6"]) == 0
+    angles = [trimesh.load(path, force="mesh").face_adjacency_angles.mean() for path in (plain, smooth)]
+    assert angles[1] < angles[0]
+    assert [read_recipe(path.read_bytes())["request"]["smooth"] for path in (plain, smooth)] == [0, 6]
+
+
 def test_generate_prints_in_the_size_that_is_asked_for(tmp_path: Path) -> None:
     for format in "stl", "3mf":
         out = tmp_path / f"cup.{format}"
@@ -76,6 +86,7 @@ def test_tokenize_then_reconstruct(tmp_path: Path) -> None:
         (["generate", "a", "-o", "x.glb", "--resolution", "8"], "resolution"),
         (["generate", "a", "-o", "x.glb", "--resolution", "2048"], "resolution"),
         (["generate", "a", "-o", "x.glb", "--faces", "1"], "faces"),
+        (["generate", "a", "-o", "x.glb", "--smooth", "11"], "smooth must be a whole number from 0 to 10"),
         (["generate", "a", "-o", "x.fbx"], ".glb"),
         (["generate", "a", "-o", "x.obj", "--small"], "end in .glb"),
         (["generate", "a", "-o", "x.stl", "--lods"], "end in .glb"),

@@ -235,6 +235,17 @@ def test_a_budget_that_would_cost_a_limb_is_passed_and_that_is_said(mini: Pipeli
     assert f"took {result.report.faces:,} triangles, not the 100 asked for" in result.notices[-1]
 
 
+def test_smoothing_leaves_size_closedness_and_colours(mini: Pipeline) -> None:
+    request = Request("a red mushroom", seed=1, resolution=64, faces=None)
+    plain, smooth = mini.generate(request), mini.generate(replace(request, smooth=6))
+    assert np.array_equal(plain.tokens, smooth.tokens)
+    assert plain.report == smooth.report and smooth.report.watertight
+    assert smooth.mesh.extent == pytest.approx(plain.mesh.extent, rel=0.03)
+    moved = np.linalg.norm(smooth.mesh.vertices - plain.mesh.vertices, axis=1)
+    assert 0 < moved.mean() < 0.5 * 2.1 / 64
+    assert np.abs(smooth.mesh.colors - plain.mesh.colors).mean() < 0.03 < np.ptp(plain.mesh.colors)
+
+
 def test_notices_say_what_is_not_read(mini: Pipeline) -> None:
     assert mini.notices("a wooden chair") == []
     assert "椅子" in mini.notices("椅子 chair")[0]

@@ -15,7 +15,7 @@ from cube3d.records import Mesh, MeshReport, ModelInfo, Request, Result, Timings
 def test_defaults():
     request = Request("a chair")
     assert (request.guidance, request.top_p, request.box) == (3, 0.9, None)
-    assert (request.resolution, request.faces) == (128, 10_000)
+    assert (request.resolution, request.faces, request.smooth) == (128, 10_000, 0)
     assert 0 <= request.seed < 2**32
 
 
@@ -63,6 +63,7 @@ TAKEN = {
     "box": [(1, 2, 1), [0.01, 1, 1], np.array([1.0, 2.0, 3.0]), None],
     "resolution": [32, 512, 128.0],
     "faces": [100, 1_000_000, None],
+    "smooth": [0, 10, 4.0],
 }
 REFUSED = {
     "seed": [-1, 2**32, 1.5, "7", True, math.nan, math.inf, 10**400],
@@ -84,6 +85,7 @@ REFUSED = {
     ],
     "resolution": [0, 16, 31, 100, 513, 528, -128, math.nan, "128", None],
     "faces": [0, 99, 1_000_001, 100.5, math.nan, "many"],
+    "smooth": [-1, 11, 0.5, math.nan, "very", True, None],
 }
 
 
@@ -115,6 +117,7 @@ def test_refused(field, value):
             "box": st.lists(st.floats(), max_size=4),
             "resolution": st.integers(0, 600),
             "faces": st.integers() | st.none(),
+            "smooth": st.integers(-1, 11) | st.none(),
         },
     )
 )

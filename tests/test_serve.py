@@ -201,7 +201,7 @@ def test_assistants_get_one_tool_that_gives_a_link_to_the_file(url: str) -> None
         tools, made, empty, private = pool.submit(asyncio.run, talk()).result()
     (tool,) = tools
     assert tool.name == "generate" and "3D object" in tool.description
-    fields = {"prompt", "negative_prompt", "seed", "guidance", "top_p", "box", "resolution", "faces"}
+    fields = {"prompt", "negative_prompt", "seed", "guidance", "top_p", "box", "resolution", "faces", "smooth"}
     assert tool.inputSchema["properties"].keys() == fields and tool.inputSchema["required"] == ["prompt"]
     assert all(field["description"] for field in tool.inputSchema["properties"].values())
     assert not made.isError and told == sorted(told) and len(told) > 2

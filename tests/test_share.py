@@ -7,7 +7,7 @@ from fakes import FakePipeline, finished
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cube3d.checks import FACES, MAX_SEED
+from cube3d.checks import FACES, MAX_SEED, SMOOTH
 from cube3d.export import read_recipe
 from cube3d.page import share, strings
 from cube3d.records import Request
@@ -31,6 +31,7 @@ def read(query: str):
     box=st.none() | st.tuples(*[st.floats(0.2, 9)] * 3),
     resolution=st.integers(2, 32).map(lambda n: 16 * n),
     faces=st.none() | st.integers(*FACES),
+    smooth=st.integers(*SMOOTH),
 )
 @settings(max_examples=60, deadline=None)
 def test_a_request_survives_the_way_through_a_link(**fields):
@@ -43,8 +44,9 @@ def test_a_request_survives_the_way_through_a_link(**fields):
 def test_a_link_is_short_and_readable():
     query = share.recipe_query(Request("a red mushroom", seed=7), MODEL)
     assert query == f"prompt=a+red+mushroom&seed=7&model=fake&weights=00000000&v={VERSION}"
-    greedy = share.recipe_query(Request("a", seed=1, top_p=None, box=(1, 2.5, 1), faces=None, guidance=4), MODEL)
-    assert greedy.startswith("prompt=a&seed=1&guidance=4&top_p=greedy&box=1x2.5x1&faces=all&")
+    other = Request("a", seed=1, top_p=None, box=(1, 2.5, 1), faces=None, guidance=4, smooth=2)
+    greedy = share.recipe_query(other, MODEL)
+    assert greedy.startswith("prompt=a&seed=1&guidance=4&top_p=greedy&box=1x2.5x1&faces=all&smooth=2&")
 
 
 @pytest.mark.parametrize("prompt", ["ghế gỗ " * 285, "🍄" * 2000, "x" * 2000])
@@ -80,6 +82,7 @@ def test_even_the_longest_prompt_makes_a_link_of_bounded_length(prompt):
         ("resolution", "100"),
         ("faces", "<script>"),
         ("faces", ""),
+        ("smooth", "11"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_passed_over_and_named(name, value):
@@ -121,7 +124,7 @@ def test_sentences_about_a_link_come_in_the_language_of_the_page():
 
 
 def test_the_recipe_in_a_file_is_read_as_a_link_is():
-    request = Request("a cup", seed=9, top_p=None)
+    request = Request("a cup", seed=9, top_p=None, smooth=4)
     fields, notice = share.from_recipe(read_recipe(finished(request, MODEL).glb), MODEL, SAY)
     assert Request(**fields) == request
     assert notice == ""

@@ -36,6 +36,7 @@ class Form:
     z: float | None = 1
     resolution: int = 128
     faces: float | None = 10_000
+    smooth: int = 0
 
     def request(self) -> Request:
         """What is asked for; of several variations, the first. Raises RequestError."""
@@ -48,6 +49,7 @@ class Form:
             box=(self.x, self.y, self.z) if self.use_box else None,
             resolution=self.resolution,
             faces=self.faces,
+            smooth=self.smooth,
         )
 
 
@@ -71,6 +73,8 @@ def fill(request: Mapping[str, Any], **controls: Any) -> list[Any]:
         values |= dict(zip("xyz", request["box"] or (1, 1, 1), strict=True))
     if "faces" in request:
         values["faces"] = request["faces"]
+    if request:
+        values["smooth"] = request.get("smooth", 0)  # objects made before there was smoothing name none
     values |= controls
     return [values.get(name, KEEP) for name in NAMES]
 

@@ -107,6 +107,7 @@ class Endpoint:
         box: list[float] | None = None,
         resolution: int = 128,
         faces: int | None = 10_000,
+        smooth: int = 0,
     ) -> tuple[FileData | None, dict[str, Any]]:  # what each message holds; gradio counts the outputs off this hint
         """Turn a prompt into a 3D object.
 
@@ -122,10 +123,11 @@ class Endpoint:
             box: proportions [x, y, z], y up; null lets the model choose
             resolution: cells a side, a multiple of 16 from 32 to 512
             faces: triangle budget, 100 to 1000000; null keeps every triangle
+            smooth: 0 to 10, how much the surface is smoothed, 0 not at all
         """  # gradio reads it, for its API page and for MCP
         try:
             with in_plain_words(strings.say()):
-                request = Request(prompt, negative_prompt, seed, guidance, top_p, box, resolution, faces)
+                request = Request(prompt, negative_prompt, seed, guidance, top_p, box, resolution, faces, smooth)
             with closing(self._work(request)) as steps:
                 for step in steps:
                     yield (None, step.to_dict()) if isinstance(step, Progress) else (_file(step), step.info)

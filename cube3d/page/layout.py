@@ -211,6 +211,9 @@ def _advanced() -> dict[str, gr.components.Component]:
         show_label=False,
         elem_id="budget",
     )
+    controls["smooth"] = gr.Slider(
+        *checks.SMOOTH, 0, step=1, label=SENTENCES("smooth"), info=SENTENCES("smooth.hint"), elem_id="smooth"
+    )
     return controls
 
 

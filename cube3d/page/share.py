@@ -30,6 +30,7 @@ LABELS = {  # of what a link may carry: the keys of their names on the page
     "box": "box",
     "resolution": "resolution",
     "faces": "faces",
+    "smooth": "smooth",
 }
 CARRIED = (*LABELS, "model", "weights", "v", "cut")
 _DEFAULTS = {field.name: field.default for field in fields(Request) if field.default is not MISSING}

@@ -158,10 +158,12 @@ def test_advanced_settings_reach_the_request(visit, pipeline):
     page.get_by_label(say("box.y")).fill("2.5")
     page.locator("#faces input").fill("")
     page.locator("#guidance input[type=number]").fill("4.5")
+    page.locator("#smooth input[type=number]").fill("3")
     generate(page)
     finish(page)
     (request,) = pipeline.requests
     assert (request.top_p, request.box, request.faces, request.guidance) == (None, (1, 2.5, 1), None, 4.5)
+    assert request.smooth == 3
 
 
 def test_everything_downloads_under_a_readable_name(visit):

@@ -67,10 +67,17 @@ def test_settings_reach_the_pipeline(page, pipeline):
 
 def test_what_a_request_fills_into_the_form_makes_the_same_request():
     for request in (
-        Request("a chair", "legs", 7, 1.5, None, (1, 2, 1), 64, None),
+        Request("a chair", "legs", 7, 1.5, None, (1, 2, 1), 64, None, 6),
         Request("a chair", seed=3, top_p=0.5, faces=20_000),
     ):
         assert form.Form(**filled(form.fill(request.to_dict()))).request() == request
+
+
+def test_an_object_from_before_there_was_smoothing_takes_it_back():
+    old = Request("a chair", seed=3).to_dict()
+    del old["smooth"]
+    assert filled(form.fill(old))["smooth"] == 0
+    assert "smooth" not in filled(form.fill({}))
 
 
 def test_variations_are_one_batch_with_seeds_that_count_up(page, pipeline, store):
@@ -140,6 +147,7 @@ def test_lines_and_places_make_a_scene_in_one_batch_and_one_file(page, pipeline,
         ({"use_box": True, "z": None}, "box must be a number"),
         ({"resolution": 16}, "resolution must be"),
         ({"faces": 5}, "faces must be"),
+        ({"smooth": 11}, "smooth must be"),
     ],
 )
 def test_bad_input_is_one_sentence_and_the_next_request_works(page, pipeline, changed, words):
