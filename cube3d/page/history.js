@@ -2,14 +2,37 @@
 const KEPT = "cube3d.history";
 const MOST = 60;
 const key = (id) => "cube3d.key." + id;
-const read = () => JSON.parse(storage.getItem(KEPT) ?? "[]");
 
-// A browser may forbid a page inside another one, as on Hugging Face, to keep anything: then until it is left.
+// A browser may forbid a page inside another one, as on Hugging Face, to keep anything, or have no room: then until it is left.
 const until = new Map();
-let storage = { getItem: (name) => until.get(name), setItem: (name, text) => until.set(name, text), removeItem: (name) => until.delete(name) };
+let kept;
 try {
-  storage = localStorage ?? storage;
+  kept = localStorage;
 } catch {}  // that is how it forbids
+const storage = {
+  getItem: (name) => until.get(name) ?? kept?.getItem(name),
+  setItem: (name, text) => {
+    try {
+      kept.setItem(name, text);
+      until.delete(name);
+    } catch {
+      until.set(name, text);
+    }
+  },
+  removeItem: (name) => {
+    until.delete(name);
+    kept?.removeItem(name);
+  },
+};
+
+// What another program wrote under this name counts for nothing.
+const read = () => {
+  try {
+    return JSON.parse(storage.getItem(KEPT) ?? "[]").filter((entry) => entry?.id);
+  } catch {
+    return [];
+  }
+};
 
 const write = (entries) => {
   storage.setItem(KEPT, JSON.stringify(entries.slice(0, MOST)));
@@ -64,6 +87,7 @@ const remove = async (button) => {
   forget(id);
   button.dataset.do = "delete";
   button.removeAttribute("data-delete");
+  document.getElementById("generate").focus();  // the card goes, and with it the keyboard's place
   button.click();
 };
 

@@ -15,13 +15,26 @@ const DRAFT = "cube3d.draft";
 const box = () => document.querySelector("#prompt textarea");
 try {
   const storage = sessionStorage;
-  addEventListener("pagehide", () => box() && storage.setItem(DRAFT, box().value));
+  addEventListener("pagehide", () => {
+    try {
+      storage.setItem(DRAFT, box().value);
+    } catch {}  // it may have no room
+  });
   const draft = storage.getItem(DRAFT);
   if (draft && box() && !box().value && !new URLSearchParams(location.search).has("prompt")) {
     box().value = draft;
     box().dispatchEvent(new Event("input", { bubbles: true }));
   }
 } catch {}  // browsers may forbid a page inside another one to keep anything
+
+// Generate is switched off while it runs, Stop is gone afterwards: a keyboard that stood on one goes to the other.
+const OTHER = { generate: "stop", stop: "generate" };
+let stood;
+document.addEventListener("pointerdown", () => { stood = null; }, true);
+document.addEventListener("focusin", ({ target }) => { stood = target.matches(":focus-visible") ? target.id : null; });
+new MutationObserver(() => {
+  if (document.activeElement === document.body && OTHER[stood]) document.getElementById(OTHER[stood])?.focus();
+}).observe(document.body, { childList: true, subtree: true, attributeFilter: ["disabled", "class"] });
 
 // The viewer's canvas comes nameless and first in the tab order.
 new MutationObserver(() => {

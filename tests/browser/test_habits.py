@@ -142,3 +142,20 @@ def test_a_prompt_too_long_is_counted_and_its_cut_part_is_shown(visit):
     page.get_by_label(say("prompt")).fill("word " * 30 + "too long")
     expect(page.locator("#reading")).to_contain_text("30 of 30 word pieces")
     expect(page.locator("#reading")).to_contain_text("“too long”")
+
+
+def test_a_keyboard_keeps_its_place_through_a_run_and_a_deletion(visit, pipeline):
+    pipeline.pause = 0.05
+    page = visit()
+    page.get_by_label(say("prompt")).fill("a red mushroom")
+    page.get_by_role("button", name=say("generate")).focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#stop")).to_be_focused()
+    finish(page)
+    wait_until_drawn(page)
+    expect(page.locator("#generate")).to_be_focused()
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name=say("delete"), exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#note")).to_have_text(say("deleted"))
+    expect(page.locator("#generate")).to_be_focused()

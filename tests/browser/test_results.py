@@ -114,11 +114,18 @@ def test_another_tab_shows_what_was_made_and_cleared_here(visit, site):
     expect(other.locator("#history li")).to_have_count(0)
 
 
-def test_where_the_browser_keeps_nothing_an_object_can_still_be_opened_and_deleted(visit, site):
+FORBIDDEN = """['localStorage', 'sessionStorage'].forEach(
+  (name) => Object.defineProperty(window, name, { get() { throw new DOMException("", "SecurityError"); } })
+)"""
+FULL = "Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError'); }"
+FOREIGN = [f"localStorage.setItem('cube3d.history', '{text}')" for text in ("{{{", "null", '{"a": 1}', "[null, 1, {}]")]
+
+
+@pytest.mark.parametrize("storage", [FORBIDDEN, FULL, *FOREIGN], ids=lambda script: script[-20:])
+def test_where_the_browser_keeps_nothing_an_object_can_still_be_opened_and_deleted(visit, site, storage):
     url, _ = site
     page = visit()
-    forbid = "name => Object.defineProperty(window, name, { get() { throw new DOMException('', 'SecurityError'); } })"
-    page.add_init_script(f"['localStorage', 'sessionStorage'].forEach({forbid})")
+    page.add_init_script(storage)
     page.goto(url)
     page.wait_for_selector("#generate")
     generate(page)
