@@ -64,8 +64,8 @@ def _parser() -> Parser:
     command.add_argument("-o", "--out", type=Path, required=True, help=".glb, .obj, .stl, .ply, .3mf or .usdz")
     command.add_argument("--negative-prompt", default="", help="what to steer away from")
     command.add_argument("--seed", type=int, help="0 to 4294967295; drawn and reported if left out")
-    command.add_argument("--guidance", type=float, default=3.0)
-    command.add_argument("--top-p", type=_top_p, default=0.9, help="above 0 to 1, or 'greedy'")
+    command.add_argument("--guidance", type=float, default=3.0, help="how closely the prompt is followed (default: 3)")
+    command.add_argument("--top-p", type=_top_p, default=0.9, help="above 0 to 1, or 'greedy' (default: 0.9)")
     _add_weights_option(command)
     command.add_argument("--box", type=float, nargs=3, metavar=("X", "Y", "Z"), help="proportions")
     _add_mesh_options(command)
@@ -85,7 +85,7 @@ def _parser() -> Parser:
     _add_file_options(command)
     _add_model_options(command)
 
-    command = _command(commands, "bench", bench, "time the stages on this machine")
+    command = _command(commands, "bench", bench, "time tokens on this machine, beside the floor of its memory")
     command.add_argument("--random-weights", action="store_true", help="true shapes, nothing downloaded")
     _add_weights_option(command)
     command.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
@@ -108,8 +108,8 @@ def _command(commands, name: str, run: Callable[[argparse.Namespace], None], sum
 
 
 def _add_mesh_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--resolution", type=int, default=128, help="cells a side, a multiple of 16")
-    command.add_argument("--faces", type=_faces, default=10_000, help="triangle budget, or 'all'")
+    command.add_argument("--resolution", type=int, default=128, help="cells a side, a multiple of 16 (default: 128)")
+    command.add_argument("--faces", type=_faces, default=10_000, help="triangle budget, or 'all' (default: 10000)")
     command.add_argument("--smooth", type=int, default=0, metavar="N", help="0 (as it is) to 10: less bumpy surfaces")
 
 

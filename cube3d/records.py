@@ -181,7 +181,7 @@ class Result:
     mesh: Mesh
     report: MeshReport
     timings: Timings
-    glb: bytes
+    glb: bytes = field(repr=False)
     notices: tuple[str, ...] = field(default=())
     kept: int = 0  # tokens at the beginning that are another object's
 

@@ -45,7 +45,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--slots", type=int, default=env("CUBE3D_SLOTS", "4"), help="requests served together (CUBE3D_SLOTS)"
     )
-    command.add_argument("--results", type=Path, help="folder for finished objects, default: the user's cache")
+    command.add_argument(
+        "--results", type=Path, help="folder for finished objects, default: in the user's cache (CUBE3D_RESULTS)"
+    )
     command.add_argument(
         "--quota",
         type=float,

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -153,3 +154,8 @@ def test_info_is_plain_json():
     assert info["timings"]["text"] == 0.1235
     assert info["size"] == [1, 2, 0]
     assert Request(**info["request"]) == result.request
+
+
+def test_a_result_is_printed_without_its_bytes():
+    names = [f.name for f in fields(Result) if f.repr]
+    assert "glb" not in names and "id" in names
