@@ -153,6 +153,11 @@ def test_a_print_has_the_size_in_the_field(visit, stored):
         assert trimesh.load(download.value.path(), file_type="stl").extents.max() == pytest.approx(60)
 
 
+@pytest.mark.parametrize("locale", ["en-GB", "vi-VN", "es-MX"])
+def test_it_fits_a_screen_of_320_pixels_as_one_of_1280_at_400_percent(visit, stored, locale):
+    assert overflow(visit(f"s/{stored.id}", 320, 256, locale=locale, script=FLAT)) == 0
+
+
 @pytest.mark.parametrize("scheme, dark", [("light", False), ("dark", True)])
 def test_it_fits_a_phone_and_follows_its_colours(visit, stored, scheme, dark):
     page = visit(f"s/{stored.id}", 390, 844, color_scheme=scheme)
