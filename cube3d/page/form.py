@@ -73,8 +73,8 @@ def fill(request: Mapping[str, Any], **controls: Any) -> list[Any]:
         values |= dict(zip("xyz", request["box"] or (1, 1, 1), strict=True))
     if "faces" in request:
         values["faces"] = request["faces"]
-    if request:
-        values["smooth"] = request.get("smooth", 0)  # objects made before there was smoothing name none
+    if "seed" in request or "smooth" in request:
+        values["smooth"] = request.get("smooth", 0)  # objects made before there was smoothing name a seed, but none
     values |= controls
     return [values.get(name, KEEP) for name in NAMES]
 
