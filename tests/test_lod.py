@@ -91,10 +91,10 @@ def limbed(monkeypatch) -> Mesh:
     stick = trimesh.creation.cylinder(0.05, 1.5, sections=200)
     stick.apply_translation((0, 0, -1.4))
 
-    def careless(vertices, faces, target):
+    def careless(vertices, faces, target, strength):
         if target is None or target >= 1400:
-            return tidy(vertices, faces, target)
-        return tidy(ball.vertices, ball.faces, target)
+            return tidy(vertices, faces, target, strength)
+        return tidy(ball.vertices, ball.faces, target, strength)
 
     both = trimesh.util.concatenate(ball, stick)
     mesh, _ = tidy(both.vertices, both.faces, None)
