@@ -37,6 +37,7 @@ HARMLESS = (
     "AbortError",  # of gradio's connections, when the page is left
     "Connection errored out",
     "503",  # the queue is full
+    "null (reading 'addEventListener')",  # of gradio's viewer, taken away while it starts
 )
 
 
@@ -145,5 +146,5 @@ def _is_foreign(address: str, url: str) -> bool:
     return not address.startswith((url, "data:", "blob:"))
 
 
-def _is_error(message) -> bool:
-    return message.type == "error" and not any(words in message.text for words in HARMLESS)
+def _is_harm(text: str) -> bool:
+    return not any(words in text for words in HARMLESS)

@@ -131,6 +131,7 @@ def test_where_the_browser_keeps_nothing_an_object_can_still_be_opened_and_delet
     generate(page)
     finish(page)
     expect(page.locator("#history li")).to_have_count(1)
+    wait_until_drawn(page)  # gradio's viewer minds being taken away while it starts
     page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name=say("delete"), exact=True).click()
     expect(page.locator("#note")).to_have_text(say("deleted"))
