@@ -119,6 +119,10 @@ def visit(browser, site, pipeline):
     home, _ = site
     contexts, foreign, errors = [], [], []
 
+    def met(error: str) -> None:
+        if not any(words in error for words in HARMLESS):
+            errors.append(error)
+
     def open_page(width=1280, height=860, url=home, **options) -> Page:
         own = urljoin(url, "/")
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
@@ -129,8 +133,8 @@ def visit(browser, site, pipeline):
             "request",
             lambda request: _is_foreign(request.url, own) and foreign.append(request.url),
         )
-        page.on("console", lambda message: _is_error(message) and errors.append(message.text))
-        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda message: message.type == "error" and met(message.text))
+        page.on("pageerror", lambda error: met(str(error)))
         page.goto(url)
         page.wait_for_selector("#generate")
         return page
@@ -144,7 +148,3 @@ def visit(browser, site, pipeline):
 
 def _is_foreign(address: str, url: str) -> bool:
     return not address.startswith((url, "data:", "blob:"))
-
-
-def _is_harm(text: str) -> bool:
-    return not any(words in text for words in HARMLESS)
