@@ -212,9 +212,13 @@ class GPT(nn.Module):
         weight = self.lm_head.weight[:vocab]
         return wide_product(narrow_norm(x, self.config.eps, weight), weight)
 
-    def forward(self, cond: Tensor, embeds: Tensor) -> Tensor:
-        """cond (B, S, width), embeds (B, L, width) float32 at positions 0.. -> logits (B, L, vocab) float32; causal."""
-        table = rotary_table(embeds.shape[1], self.config.head_dim, self.config.rope_theta, embeds.device)
+    def forward(self, cond: Tensor, embeds: Tensor, table: Tensor | None = None) -> Tensor:
+        """cond (B, S, width), embeds (B, L, width) float32 at positions 0.. -> logits (B, L, vocab) float32; causal.
+
+        table: the `rotary_table` of L positions, for who calls often; None makes it.
+        """
+        if table is None:
+            table = rotary_table(embeds.shape[1], self.config.head_dim, self.config.rope_theta, embeds.device)
         x, c = embeds, cond.float()
         for block in self.transformer["dual_blocks"]:
             x, c, _, _ = block.prefill(x, c, table)

@@ -16,21 +16,20 @@ from cube3d.config import NAMED, GPTConfig, ModelConfig, ShapeConfig
 from cube3d.engine import Engine
 from cube3d.kernels.arguments import arguments
 from cube3d.kernels.matrix import Format, Matrix, matrix
-from cube3d.kernels.shares import misfit, products, sizes
+from cube3d.kernels.shares import misfit, products, sizes, step_source
 from cube3d.step import Weights
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-HERE, STEP = Path(__file__).parent / "cuda", Path(__file__).parents[1] / "cube3d" / "kernels" / "step_cuda"
+HERE = Path(__file__).parent / "cuda"
 CONDITIONS, STEPS, CODES = 5, 60, 256
 
 
 def built(folder: Path, macros: dict) -> ctypes.CDLL:
-    files = [STEP / name for name in ("layout.cuh", "stream.cuh", "products.cuh", "attention.cuh", "step.cu")]
     text = "\n".join(
         [
             *(f"#define {name} {value}" for name, value in macros.items()),
             f'#include "{HERE / "emulated.h"}"',
-            *(file.read_text() for file in files),
+            step_source(),
             'extern "C" void run(const void* step, u32 ctas, u32 seed) {',
             "  machine::run(ctas, seed, [=] { persistent(static_cast<const Step*>(step)); });",
             "}",

@@ -57,8 +57,7 @@ def ball() -> tuple[np.ndarray, np.ndarray]:
     return mesh.vertices.astype(np.float32), mesh.faces.astype(np.int64)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def stored_boxes(tmp_path: Path) -> Path:
     """Two boxes in two shards, stored as the data set stores them."""
     rows = []
     for i, (evidence, split, colored) in enumerate([(FILE, "train", True), (CREDIT, "heldout", False)]):
@@ -80,6 +79,11 @@ def folder(tmp_path: Path) -> Path:
         )  # fmt: skip
     (tmp_path / "index.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     return tmp_path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return stored_boxes(tmp_path)
 
 
 # Reading

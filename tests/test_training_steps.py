@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from test_training_data import folder  # noqa: F401
+from test_training_data import stored_boxes
 from training import CODES, SHAPE, TINY_GPT, balls, gpt_training, shape_training, texts
 
 from cube3d.gpt import GPT
 from cube3d.training import data, run, train_gpt, train_shape
+from cube3d.training.attributes import proportions
 from cube3d.training.codebook import DEAD, RunningCodebook
 from cube3d.training.optim import Optimiser, orthogonalise, schedule
 from cube3d.training.train_shape import random_prefix
@@ -219,10 +220,10 @@ def test_half_of_the_rows_keep_all_tokens_and_the_others_a_prefix() -> None:
 def test_prompts_are_drawn_as_their_plain_twin_draws_them() -> None:
     prompts, rows = texts(6), torch.arange(6).repeat(500)
     extent = torch.rand(3000, 3, generator=torch.Generator().manual_seed(2)) + 0.5
-    drawn, plain = (
-        draw(rows, extent, torch.Generator().manual_seed(3))
-        for draw in (lambda *given: train_gpt.draw_prompts(prompts, *given), prompts.draw)
-    )
+    drawn = prompts.draw(rows, extent, torch.Generator().manual_seed(3))
+    weight = prompts.weight[rows] * (proportions(extent).gather(1, prompts.measure[rows]) >= prompts.least[rows])
+    place = torch.multinomial(weight, 1, generator=torch.Generator().manual_seed(3))
+    plain = prompts.index[rows].gather(1, place)[:, 0]
     assert (drawn == plain).all() and len(drawn.unique()) == len(prompts.texts)
 
 
@@ -281,10 +282,9 @@ def test_the_command_trains_and_saves_a_tokenizer(
 
 
 def test_the_command_trains_and_saves_a_transformer(
-    folder: Path,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
-    small_mini: None,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], small_mini: None
 ) -> None:
+    folder = stored_boxes(tmp_path)
     points, tokenizer = folder / "points.pt", folder / "shape.pt"
     data.main(["--data", str(folder), "--out", str(points), "--points", "256", "--surface", "128"])
     run.save(tokenizer, shape_training()[0])

@@ -7,7 +7,6 @@ CUDA C++, since Triton has no way to let one thread fetch weights while the othe
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,19 +16,14 @@ from .arguments import arguments
 from .chain import Chain
 from .cuda import Kernel, machine_code, tensor_map
 from .matrix import Format
-from .shares import ROWS, SHARED, THREADS, misfit, products, sizes
-
-SOURCES = "device.cuh", "layout.cuh", "stream.cuh", "products.cuh", "attention.cuh", "step.cu"
-
-
-def source(names: tuple[str, ...] = SOURCES) -> str:
-    """The files of step_cuda/ as one."""
-    return "\n".join((Path(__file__).parent / "step_cuda" / name).read_text() for name in names)
+from .shares import DEVICE, ROWS, SHARED, THREADS, misfit, products, sizes, step_source
 
 
 @cache
 def _build(macros: tuple[tuple[str, int | str], ...], capability: tuple[int, int]) -> Kernel:
-    return Kernel(machine_code(source(), "persistent", capability, dict(macros)), "persistent", SHARED)
+    return Kernel(
+        machine_code(DEVICE.read_text() + step_source(), "persistent", capability, dict(macros)), "persistent", SHARED
+    )
 
 
 class PersistentChain(Chain):

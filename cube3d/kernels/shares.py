@@ -6,6 +6,7 @@ The same arithmetic as there, for what must be known before it is compiled. Need
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..config import GPTConfig
 from .matrix import Format
@@ -15,6 +16,8 @@ THREADS = 32 * (WARPS + 1)
 ROWS = 4  # a product has room for 8, but activations of more than 4 leave little shared memory to weights
 SHARED = 227 * 1024  # bytes of shared memory of a CTA of compute capability 9.0
 UNDER_WAY = 160 * 1024  # bytes of weights that a CTA asks for at a time: fewer took longer
+DEVICE = Path(__file__).parent / "step_cuda" / "device.cuh"  # what the hardware does; the rest of the source needs it
+_REST = "layout.cuh", "stream.cuh", "products.cuh", "attention.cuh", "step.cu"
 _BARRIERS = 16  # bytes of the two barriers of a stage
 _KINDS: dict[Format, int] = {"bf16": 0, "fp8": 1, "int8": 2}
 
@@ -38,6 +41,11 @@ class Share:
     def most(self, ctas: int) -> int:
         """Items of one CTA, at most."""
         return -(-self.items // ctas)
+
+
+def step_source() -> str:
+    """All of step_cuda/ but DEVICE, in the order in which it builds on itself."""
+    return "\n".join(DEVICE.with_name(name).read_text() for name in _REST)
 
 
 def columns(config: GPTConfig) -> int:

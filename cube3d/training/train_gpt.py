@@ -18,7 +18,6 @@ from ..gpt import GPT, rotary_table
 from ..shape import ShapeTokenizer
 from ..text import load_text
 from . import run
-from .attributes import proportions
 from .batches import batch_of, chances
 from .capture import Replayed, Step
 from .data import Store, load_shapes
@@ -34,7 +33,7 @@ class Objective(nn.Module):
     """Condition and tokens -> cross entropy of every token after the ones before it, in nats."""
 
     def __init__(self, gpt: GPT, codebook: Tensor, length: int) -> None:
-        """length: tokens of a shape. The table of their rotations is made once: `GPT.forward` makes it on the CPU."""
+        """length: tokens of a shape. The table of their rotations is made once: it comes from the CPU."""
         super().__init__()
         self.gpt = gpt
         self.register_buffer("codebook", codebook)
@@ -44,24 +43,11 @@ class Objective(nn.Module):
     def forward(self, text: Tensor, box: Tensor, tokens: Tensor) -> Tensor:
         """text (B, S, W), box (B, 3) or zeros, tokens (B, length)."""
         gpt = self.gpt
-        c = gpt.condition(text, box).float()
+        cond = gpt.condition(text, box)
         bos = gpt.embed(torch.full_like(tokens[:, :1], gpt.config.bos))
         shapes = gpt.shape_proj(F.embedding(tokens[:, :-1], self.codebook)).float()  # so that shape_proj trains
-        x = torch.cat([bos, shapes], 1)
-        for block in gpt.transformer["dual_blocks"]:
-            x, c, _, _ = block.prefill(x, c, self.table)
-        for block in gpt.transformer["single_blocks"]:
-            x, _, _ = block.prefill(x, self.table)
-        logits = gpt.head(x, gpt.config.shape_model_vocab_size)
+        logits = gpt(cond, torch.cat([bos, shapes], 1), self.table)[..., : gpt.config.shape_model_vocab_size]
         return F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())
-
-
-def draw_prompts(prompts: Prompts, shapes: Tensor, extent: Tensor, generator: torch.Generator) -> Tensor:
-    """What `Prompts.draw` draws, which waits for the device to say that the weights are valid; a graph cannot wait."""
-    true = proportions(extent).gather(1, prompts.measure[shapes]) >= prompts.least[shapes]
-    weight = prompts.weight[shapes] * true
-    race = weight / torch.empty_like(weight).exponential_(generator=generator)
-    return prompts.index[shapes].gather(1, race.argmax(1, keepdim=True))[:, 0]
 
 
 class Training:
@@ -111,7 +97,7 @@ class Training:
         device, generator = rows.device, self.generator
         drawn = rows[torch.randint(len(rows), (self.batch,), generator=generator, device=device)]
         tokens, extent = self._encode(drawn, chances(self.batch, 0, generator))
-        text = self.prompts.embed(draw_prompts(self.prompts, drawn, extent, generator))
+        text = self.prompts.embed(self.prompts.draw(drawn, extent, generator))
         u = torch.rand(2, self.batch, generator=generator, device=device)
         text = torch.where((u[0] < NO_TEXT)[:, None, None], self.nothing, text)
         box = extent * (BOX_SIDE / MESH_SIDE) * (u[1] >= NO_BOX)[:, None]
