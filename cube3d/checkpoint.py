@@ -172,7 +172,7 @@ def _fill(
         name: stored.pop(name).to(device, torch.float32 if name.startswith(float32) else dtype) for name in expected
     }
     module.load_state_dict(ready, assign=True)
-    return module.eval().requires_grad_(False)
+    return module.to(device).eval().requires_grad_(False)
 
 
 def random_weights(
@@ -191,7 +191,7 @@ def random_weights(
         gpt, shape = GPT(config.gpt), ShapeTokenizer(config.shape)
     for module in (gpt, shape):
         module.load_state_dict({k: draw(k, t.shape) for k, t in module.state_dict().items()}, assign=True)
-        module.eval().requires_grad_(False)
+        module.to(device).eval().requires_grad_(False)
     gpt.set_codebook(shape.codebook.normalised())
     return gpt, shape
 

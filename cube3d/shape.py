@@ -22,16 +22,15 @@ class PointEmbedder(nn.Module):
     def __init__(self, num_freqs: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(scattered(3, num_freqs))
-
-    def carrier(self) -> Tensor:
-        """(F,) phases 2 pi ((F/8)^(1 - j/(F-1)) + j/(F-1)); not stored in checkpoints."""
-        count = self.weight.shape[1]
-        j = torch.arange(count, dtype=torch.float64, device=self.weight.device) / (count - 1)
-        return (2 * math.pi * ((count / 8) ** (1 - j) + j)).float()
+        # (F,) phases 2 pi ((F/8)^(1 - j/(F-1)) + j/(F-1)); not stored in checkpoints, and real on the meta device too.
+        # Not made where they are read: a compiler would fuse the powers, in float64, into every element it embeds.
+        j = torch.arange(num_freqs, dtype=torch.float64, device="cpu") / (num_freqs - 1)
+        phases = 2 * math.pi * ((num_freqs / 8) ** (1 - j) + j)
+        self.register_buffer("carrier", phases.float(), persistent=False)
 
     def axis(self, p: Tensor, axis: int) -> tuple[Tensor, Tensor]:
         """Coordinates (…,) along one axis -> their cosines and sines, each (…, F)."""
-        learned, fixed = p[..., None] * self.weight[axis].float(), p[..., None] * (math.pi / 2) + self.carrier()
+        learned, fixed = p[..., None] * self.weight[axis].float(), p[..., None] * (math.pi / 2) + self.carrier
         return learned.cos() + fixed.cos(), learned.sin() + fixed.sin()
 
     def forward(self, p: Tensor) -> Tensor:
