@@ -261,9 +261,11 @@ def main(arguments: list[str] | None = None) -> None:
             distinct = seen.ids[0].unique().numel()
             values = {"progress": clock.progress, "loss": seen.loss, **seen.parts}
             log(step, {**values, "used": codebook.used, "distinct": distinct})
-        if log and step % 2000 == 1999:
+        if log and step % 5000 == 4999:
             with torch.autocast(device.type, torch.bfloat16):
-                print({"iou": reconstruct_iou(shape, store, rest, (1, 16, 64, latents))}, flush=True)
+                held = reconstruct_iou(shape, store, rest, (1, 16, 64, latents))
+                seen_before = reconstruct_iou(shape, store, train[: len(rest)], (latents,))
+            print({"heldout_iou": held, "training_iou": seen_before}, flush=True)
             run.save(options.out / "shape.pt", shape)
     run.leave()
     if log:
