@@ -280,6 +280,41 @@ def test_a_full_disk_is_said(site, store, stored, monkeypatch):
     assert site.get(f"/s/{stored.id}").status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/results/{id}/glb", "/results/{id}/stl", "/s/{id}/cutout.png"])
+@pytest.mark.parametrize("moment", ["named", "answered"])
+def test_a_result_evicted_before_its_file_is_opened_is_gone(store, stored, monkeypatch, path, moment):
+    def then_evict(find):
+        def found(*names):
+            file = find(*names)
+            store.delete(stored.id, stored.key)
+            return file
+
+        return found
+
+    async def answered(send, request, limiter):
+        return then_evict(send)(request)
+
+    if moment == "named":
+        monkeypatch.setattr(store, "file", then_evict(store.file))
+        monkeypatch.setattr(store, "picture", then_evict(store.picture))
+    else:
+        monkeypatch.setattr(routes, "run_sync", answered)
+    site = TestClient(Starlette(routes=routes.routes(store, PIPELINE, lambda app: 3)))
+    answer = site.get(path.format(id=stored.id))
+    assert (answer.status_code, answer.text) == (404, SAY("gone"))
+
+
+def test_a_result_evicted_while_its_maker_deletes_it_is_gone(site, store, stored, monkeypatch):
+    delete = store.delete
+    monkeypatch.setattr(store, "delete", lambda id, key: delete(id, key) and delete(id, key))
+    assert site.post(f"/s/{stored.id}/delete", json={"key": stored.key}).status_code == 404
+
+
+def test_a_part_of_a_file_is_sent_to_whoever_asks_for_a_part(site, stored):
+    answer = site.get(f"/results/{stored.id}/glb", headers={"Range": "bytes=4-11"})
+    assert (answer.status_code, answer.content) == (206, stored.glb.read_bytes()[4:12])
+
+
 def test_health_names_model_and_version_and_says_how_busy_it_is(site):
     expected = {"status": "ok", "model": "fake", "version": VERSION, "slots": 4, "free": 4, "waiting": 3}
     answer = site.get("/health")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
+from os import stat_result
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Message, Receive, Scope, Send
 
 from ..downloads import ARCHIVE, DOWNLOADS, LODS, SMALL
 from ..errors import RequestError, SaveError
@@ -88,59 +89,38 @@ def routes(store: Store, pipeline: Served, queued: Callable[[Any], int]) -> list
     """
     making = CapacityLimiter(1)  # all who wait for a file to be made would take the threads that gradio works in
 
-    async def download(request: Request) -> Response:
+    async def file(request: Request) -> Response:
         made = await run_in_threadpool(is_made, request)
-        return await run_sync(send_file, request, limiter=None if made else making)
-
-    async def picture(request: Request) -> Response:
-        made = await run_in_threadpool(is_made, request)
-        return await run_sync(send_picture, request, limiter=None if made else making)
+        return await run_sync(send, request, limiter=None if made else making)
 
     def is_made(request: Request) -> bool:
         """Whether the answer is there, so that nobody need be waited for."""
         stored, given = store.get(request.path_params["id"]), request.path_params
         if stored is None:
             return True
-        if "name" in given:
-            return stored.picture(given["name"]).exists()
-        if given["download"] in PRINTED and "mm" in request.query_params:
+        if "picture" in given:
+            return stored.picture(given["picture"]).exists()
+        if _print_size(request) is not None:
             return False
         return given["download"] not in DOWNLOADS or stored.path(given["download"]).exists()
 
-    def send_file(request: Request) -> Response:
-        id, download = request.path_params["id"], request.path_params["download"]
-        if download in PRINTED and "mm" in request.query_params:
-            return printed(id, download, request)
+    def send(request: Request) -> Response:
+        id, download, picture = (request.path_params.get(part) for part in ("id", "download", "picture"))
         try:
-            path = store.file(id, download)
-        except SaveError as error:
-            return PlainTextResponse(translate(str(error), _say(request).language), status_code=507)
-        if path is None:
-            return PlainTextResponse(_say(request)("gone"), status_code=404)
-        return FileResponse(path, headers=PRIVATE, media_type=MEDIA_TYPES[download], filename=path.name)
-
-    def printed(id: str, format: str, request: Request) -> Response:
-        size: float | str = request.query_params["mm"]
-        with suppress(ValueError):  # what is no number is refused with all other sizes that are none
-            size = float(size)
-        try:
-            made = store.printed(id, format, size)
+            if (size := _print_size(request)) is not None:
+                made = store.printed(id, download, size)
+                return _gone(request) if made is None else _print(*made, MEDIA_TYPES[download])
+            path = store.file(id, download) if picture is None else store.picture(id, picture)
+            if path is None:
+                return _gone(request)
+            media_type, name = ("image/png", None) if picture else (MEDIA_TYPES[download], path.name)
+            return StoredFile(path, _gone(request), path.stat(), headers=PRIVATE, media_type=media_type, filename=name)
+        except FileNotFoundError:  # evicted since the store named it
+            return _gone(request)
         except RequestError as error:
             return PlainTextResponse(translate(str(error), _say(request).language), status_code=400)
-        if made is None:
-            return PlainTextResponse(_say(request)("gone"), status_code=404)
-        name, content = made
-        headers = {**PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(content, headers=headers, media_type=MEDIA_TYPES[format])
-
-    def send_picture(request: Request) -> Response:
-        try:
-            path = store.picture(request.path_params["id"], request.path_params["name"])
         except SaveError as error:
             return PlainTextResponse(translate(str(error), _say(request).language), status_code=507)
-        if path is None:
-            return PlainTextResponse(_say(request)("gone"), status_code=404)
-        return FileResponse(path, headers=PRIVATE, media_type="image/png")
 
     def show(request: Request) -> Response:
         stored, embed = store.get(request.path_params["id"]), "embed" in request.query_params
@@ -156,9 +136,10 @@ def routes(store: Store, pipeline: Served, queued: Callable[[Any], int]) -> list
     async def delete(request: Request) -> Response:
         id = request.path_params["id"]
         if store.get(id) is None:
-            return PlainTextResponse(_say(request)("gone"), status_code=404)
-        deleted = await run_in_threadpool(store.delete, id, await _key(request))
-        return Response(status_code=204 if deleted else 403)
+            return _gone(request)
+        if await run_in_threadpool(store.delete, id, await _key(request)):
+            return Response(status_code=204)
+        return _gone(request) if store.get(id) is None else Response(status_code=403)
 
     def part(request: Request) -> Response:
         path = PARTS.get(request.path_params["name"])
@@ -178,13 +159,37 @@ def routes(store: Store, pipeline: Served, queued: Callable[[Any], int]) -> list
         )
 
     return [
-        Route("/" + link("{id}", "{download}"), download),
+        Route("/" + link("{id}", "{download}"), file),
         Route("/s/{id}", show),
-        Route("/s/{id}/{name}.png", picture),
+        Route("/s/{id}/{picture}.png", file),
         Route("/s/{id}/delete", delete, methods=["POST"]),
         Route("/health", health),
         Route("/viewer/{name}", part),  # no Mount: it fails behind a proxy that takes the root path away
     ]
+
+
+class StoredFile(FileResponse):
+    """A file of a result; `gone` instead when the result goes before the file is open, which it is then to its end."""
+
+    def __init__(self, path: Path, gone: Response, found: stat_result, **options: Any) -> None:
+        super().__init__(path, stat_result=found, **options)
+        self._gone = gone
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        held: list[Message] = []  # the start, until there is something to send
+
+        async def send_held(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                held.append(message)
+                return
+            while held:
+                await send(held.pop())
+            await send(message)
+
+        try:
+            await super().__call__(scope, receive, send_held)
+        except FileNotFoundError:
+            await self._gone(scope, receive, send)
 
 
 def home(request: Request) -> str:
@@ -200,6 +205,26 @@ def home(request: Request) -> str:
 def _first(request: Request, header: str) -> str:
     """What the outermost of several proxies wrote."""
     return request.headers.get(header, "").split(",")[0].strip()
+
+
+def _print_size(request: Request) -> float | str | None:
+    """The millimetres that a print is asked for in, if one is."""
+    if request.path_params.get("download") not in PRINTED or "mm" not in request.query_params:
+        return None
+    size = request.query_params["mm"]
+    try:
+        return float(size)
+    except ValueError:  # refused with all other sizes that are none
+        return size
+
+
+def _print(name: str, content: bytes, media_type: str) -> Response:
+    headers = {**PRIVATE, "Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(content, headers=headers, media_type=media_type)
+
+
+def _gone(request: Request) -> Response:
+    return PlainTextResponse(_say(request)("gone"), status_code=404)
 
 
 def _say(request: Request) -> strings.Say:
