@@ -79,21 +79,19 @@ def sample_surface(
 def _read(source: str | Path | bytes, what: str) -> bytes:
     try:
         size = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
-        _bounded(size, MAX_BYTES, what)
+        if size > MAX_BYTES:
+            raise MeshError(f"{what} has {size / 1e6:.0f} MB, more than {MAX_BYTES / 1e6:.0f}; simplify it first.")
         return source if isinstance(source, bytes) else Path(source).read_bytes()
     except OSError as error:
         raise MeshError(f"{what} cannot be read: {(error.strerror or str(error)).lower()}. Check the path.") from error
 
 
-def _bounded(size: int, most: int, what: str) -> None:
-    if size > most:
-        raise MeshError(f"{what} has {size / 1e6:.0f} MB, more than {most / 1e6:.0f}; simplify it first.")
-
-
 def _arrays(data: bytes, file_type: str, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every mesh of a scene in one, each moved to its place: vertices, faces, face colours."""
-    if file_type in ("glb", "gltf"):
-        _bounded(unfolded(data, file_type), MAX_UNFOLDED, what)
+    if file_type in ("glb", "gltf") and unfolded(data, file_type) > MAX_UNFOLDED:  # however small the file itself is
+        raise MeshError(
+            f"{what} needs too much memory to be read; export it without textures, as one part of fewer triangles."
+        )
     if file_type == "obj":  # their file is not opened, and trimesh takes time by the square of how many there are
         data = re.sub(rb"usemtl [^\r\n]*", b"", data)
     scene = trimesh.load_scene(io.BytesIO(data), file_type=file_type, process=False)
