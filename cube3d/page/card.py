@@ -17,6 +17,7 @@ from .views import notices
 
 STUD = 0.28  # metres
 LABELS = {SMALL: "file.small", LODS: "file.lods"}  # others go by their endings
+LONGEST = 120  # characters of a heading
 STAGES = ("text", "tokens", "latents", "field", "surface", "mesh", "export")
 
 
@@ -31,12 +32,21 @@ def card(stored: Stored, say: Say, made: str = "") -> str:
     notes = [translate(notice, say.language) for notice in info["notices"]]
     summary = say("summary", prompt=info["prompt"], faces=info["faces"], x=x, y=y, z=z)
     return (
-        f'<article class="card" data-id="{stored.id}" data-made="{escape(made)}"><h2>{escape(info["prompt"])}</h2>'
+        f'<article class="card" data-id="{stored.id}" data-made="{escape(made)}">{_heading(info["prompt"])}'
         f'<p class="spoken" id="summary">{escape(summary)}</p>'
         f"{downloads(stored, say)}"
         f'<p class="licence">{escape(say("licence.of", licence=info["licence"]))}</p>'
         f"{_actions(stored, say)}<dl>{rows}</dl>{_timings(info['timings'], say)}{notices(notes)}</article>"
     )
+
+
+def _heading(prompt: str) -> str:
+    """The prompt, or its beginning: the summary says all of it, and so does whoever points at what was cut."""
+    if len(prompt) <= LONGEST:
+        return f"<h2>{escape(prompt)}</h2>"
+    words, _, _ = prompt[:LONGEST].rpartition(" ")
+    begins = words if len(words) > LONGEST // 2 else prompt[:LONGEST]  # not every language has spaces
+    return f'<h2 title="{escape(prompt)}">{escape(begins)}…</h2>'
 
 
 def metres(info: dict[str, Any]) -> tuple[float, float, float]:

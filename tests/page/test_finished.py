@@ -146,3 +146,18 @@ def test_a_card_calls_no_budget_a_limit_that_was_passed(store):
     stored = store.save(finished(Request("a cup", faces=1000), FakePipeline().info))
     said = card(stored, say)
     assert "1,376" in said and "at most" not in said
+
+
+def test_a_long_prompt_is_cut_in_the_heading_and_said_in_full_beside_it(store):
+    def heading(prompt):
+        said = card(store.save(finished(Request(prompt), FakePipeline().info)), say)
+        title, shown = re.search(r'<h2(?: title="([^"]*)")?>([^<]*)</h2>', said).groups()
+        assert html.escape(prompt) in re.search(r'id="summary">([^<]*)<', said)[1]
+        return title and html.unescape(title), html.unescape(shown)
+
+    assert heading("a cup & a saucer") == (None, "a cup & a saucer")
+    words = "a tall lighthouse of stone " * 70
+    title, shown = heading(words.strip())
+    assert title == words.strip() and len(shown) <= 121
+    assert words.startswith(f"{shown[:-1]} ") and shown.endswith("…")
+    assert heading("灯" * 500)[1] == "灯" * 120 + "…"
