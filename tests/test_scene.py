@@ -1,9 +1,11 @@
 """A description becomes the objects and places that a reader would expect, and one file that can be made again."""
 
+import contextlib
 import io
 import json
 import re
 import struct
+import time
 
 import numpy as np
 import pytest
@@ -189,9 +191,175 @@ def test_numbers_are_read_in_digits_and_in_words(text, expected):
     assert reading(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "a table\na cup on it\nthe cup under the table",
+            "“the cup under the table” contradicts “the cup on the table”",
+        ),
+        ("a cup on the table and on the chair", "“the cup on the chair” contradicts “the cup on the table”"),
+        ("a cup on the table, the table on the cup", "“the table on the cup” contradicts “the cup on the table”; keep"),
+        ("a bed\na lamp left of the bed\nthe lamp right of the bed", "“the lamp right of the bed” contradicts"),
+        ("a cup on it\na table", "what “it” stands for; name the object"),
+        ("two chairs, one red and one blue", "“one red” speaks of some of several.*each kind by itself"),
+        ("two tables\na cup on the first table", "“the first table” speaks of some of several"),
+        ("a robot\nit dances", "“it dances” names no object; add it to"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_the_words_of_the_visitor(text, message):
+    with pytest.raises(RequestError, match=message):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a row of 0 chairs", "0 chairs", "zero chairs", "no chairs", "chairs in a row of 0", "-3 chairs", "2.5 chairs",
+        "1/2 chairs", "a row of -3 chairs", "1e9 chairs", "a table with 0 chairs around it", "a table\n0 chairs",
+        "six chairs in a row of five",
+    ],
+)  # fmt: skip
+def test_a_number_of_copies_that_is_none_is_refused(text):
+    with pytest.raises(RequestError, match="chairs.*asks for no whole number of objects; ask for 1 or more"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a cup on the table\nthe table under the lamp", "a cup on the table; a table under the lamp; a lamp"),
+        ("a cup on a table\na lamp on the table\nthe cup next to the lamp",
+         "a cup next to the lamp; a table; a lamp on the table"),
+        ("a lamp next to the bed\nthe lamp is left of the bed", "a lamp left of the bed; a bed"),
+        ("a tree left of a house\nthe house is right of the tree", "a tree left of the house; a house"),
+        ("a tree left of a house\na car right of the house\nthe tree is left of the car",
+         "a tree left of the house; a house; a car right of the house"),
+        ("a cup next to a lamp\nthe cup is on the table\nthe lamp is on the table",
+         "a cup next to the lamp; a lamp on the table; a table"),
+        ("a car next to a house\nthe car is on a trailer",
+         "a car on the trailer; a house; a trailer next to the house"),
+        ("a table and a chair, a cup on the table", "a table; a chair; a cup on the table"),
+    ],
+)  # fmt: skip
+def test_what_is_said_again_or_agrees_with_what_was_said_adds_to_it(text, expected):
+    assert reading(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a car, 1960 edition", "a car, a 1960 edition", "a sports car, 2024 model", "a poster, 3 colors",
+        "a car, 4 doors, a red stripe", "a house, two stories, a red roof", "a robot, 2 arms, 4 legs",
+        "a lamp, 30 cm tall", "a table, 2 m wide and 1 m high", "a bottle, 2 liters", "a tower, 100 stories",
+        "a chair, one leg broken", "a castle, the roof is red", "a sword, a long one", "a car, one of a kind",
+        "a chair, a low-poly style", "a knight, a sword in his hand", "a car, the same as before", "a car (1960)",
+        "a table. it is round", "a row of books", "a dog and cat", "salt and pepper",
+    ],
+)  # fmt: skip
+def test_what_describes_an_object_after_a_comma_is_no_other_object(text):
+    plan = parse(text)
+    assert plan.single and plan.prompts == (text,)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a house, 1960 car", "a house; 1960 car"),
+        ("a big, red car, a small, blue car", "a big, red car; a small, blue car"),
+        ("a tower, 3 floors, next to a house", "a tower, 3 floors next to the house; a house"),
+        ("two robots, 2 arms, a tree", "2 × a robot, 2 arms in a row; a tree"),
+        ("a wheel, a door", "a wheel; a door"),
+        ("a table, made of oak, 2 chairs beside it", "a table, made of oak; 2 × a chair next to the table"),
+        ("a table, chair and lamp", "a table; a chair; a lamp"),
+        ("table and chair", "a table; a chair"),
+        ("a table and chairs", "a table; 4 × a chair in a row"),
+        ("3 chairs 2 tables", "3 × a chair in a row; 2 × a table in a row"),
+        ("a table? a chair!", "a table; a chair"),
+        ("a park: two benches, a tree", "a park; 2 × a bench in a row; a tree"),
+    ],
+)
+def test_an_object_of_its_own_after_a_comma_is_one(text, expected):
+    assert reading(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a table\non it a cup", "a table; a cup on the table"),
+        ("a table, on it a cup, next to it a chair", "a table; a cup on the table; a chair next to the table"),
+        ("on the table a cup", "a cup on the table; a table"),
+        ("under the table there is a dog", "a dog under the table; a table"),
+        ("behind a house is a tree", "a tree behind the house; a house"),
+        ("next to the house, a car", "a car next to the house; a house"),
+        ("between a house and a tree, a bench", "a bench between the house and the tree; a house; a tree"),
+        ("to the left of the house a tree, to the right a car",
+         "a tree left of the house; a house; a car right of the house"),
+        ("a house on the left, a tree on the right", "a house; a tree right of the house"),
+        ("a lamp to the left and a chair to the right of the table",
+         "a lamp left of the table; a table; a chair right of the table"),
+        ("a desk, a laptop on top, two plants behind",
+         "a desk; a laptop on the desk; 2 × a plant behind the desk"),
+        ("cat under table", "a cat under the table; a table"),
+        ("a house and a tree behind it", "a house; a tree behind the house"),
+        ("a castle surrounded by four towers", "4 × a tower around the castle; a castle"),
+        ("a circle of ten trees with a house in the middle", "10 × a tree around the house; a house"),
+        ("a chair on both sides of the table", "2 × a chair around the table; a table"),
+        ("two rows of three chairs", "3 × a chair in a row; 3 × a chair in a row"),
+        ("three boxes on top of each other", "a box on the other; a box on the other; a box"),
+        ("between the trees a bench", "a bench between the tree and the other; a tree; a tree"),
+        ("two cups on a table\na lamp between them",
+         "a cup on the table; a table; a lamp between the cup and the other; a cup right of the other"),
+    ],
+)  # fmt: skip
+def test_a_place_may_come_first_or_be_said_in_another_way(text, expected):
+    assert reading(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a few chairs", "4 × a chair in a row"),
+        ("half a dozen eggs", "6 × an egg in a row"),
+        ("a table, 3x chair", "a table; 3 × a chair in a row"),
+        ("4 × a chair in a row", "4 × a chair in a row"),
+        ("six chairs x 3", "18 × a chair in a row"),
+        ("a chair x3", "3 × a chair in a row"),
+        ("a red and a blue chair", "a red chair; a blue chair"),
+        ("a red car and two blue ones", "a red car; 2 × a blue car in a row"),
+        ("a chair and 2 more", "a chair; 2 × a chair in a row"),
+    ],
+)
+def test_more_ways_to_say_how_many_of_what(text, expected):
+    assert reading(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a table\na cup on it\nthe cup is red", "a table; a red cup on the table"),
+        ("two chairs\nthey are red", "2 × a red chair in a row"),
+        ("a cup on a table. The table has four legs.", "a cup on the table; a table with four legs"),
+        ("a house\nthe roof is blue\na tree", "a house, the roof is blue; a tree"),
+        ("a lamp on the table. the cup is on the table too.", "a lamp on the table; a table; a cup on the table"),
+    ],
+)
+def test_a_sentence_about_an_object_is_added_to_its_prompt(text, expected):
+    assert reading(text) == expected
+
+
+@pytest.mark.parametrize("words", ["a table and ", "and ", "between the trees and ", "a left and right of ", "1,"])
+def test_a_long_text_is_read_at_once(words):
+    began = time.perf_counter()
+    with contextlib.suppress(RequestError):
+        parse(words * (1990 // len(words)))
+    assert time.perf_counter() - began < 2
+
+
 VOCABULARY = """a the an it two three table tables cup chair house cat rug on under above next to behind in front of
-between and around with left right is row circle five all them 1. - , . ;"""
-WORDS = st.sampled_from([*VOCABULARY.split(), "\n"])
+between and around with left right is row rows circle five several all them they red has x3 0 one ones first stacked
+middle surrounded by each top tree on|it next|to on|the|table 1. - , . ;"""
+WORDS = st.sampled_from([*(word.replace("|", " ") for word in VOCABULARY.split()), "\n"])
 
 
 @given(st.one_of(st.text(max_size=60), st.lists(WORDS, max_size=25).map(" ".join)))

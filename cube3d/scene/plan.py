@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -84,14 +84,15 @@ class ScenePlan:
         for thing in self.objects:
             words = f"{thing.count} × {thing.prompt}" if thing.count > 1 else thing.prompt
             if thing.relation:
-                others = self._named(thing)
-                words += f" {_SAID.get(thing.relation, thing.relation)} {others}"
+                words += f" {where(thing, self.objects)}"
             elif thing.count > 1:
                 words += " in a circle" if thing.formation == "ring" else " in a row"
             things.append(words)
         return f"{self.placed} object{'s' if self.placed > 1 else ''}: {'; '.join(things)}"
 
-    def _named(self, thing: SceneObject) -> str:
-        """-> "the table and the chair", "the other" for what has its own name."""
-        nouns = [thing.noun, *(self.objects[anchor].noun for anchor in thing.anchors)]
-        return " and ".join(f"the {'other' if noun in nouns[:i] else noun}" for i, noun in enumerate(nouns) if i)
+
+def where(thing: SceneObject, objects: Sequence[SceneObject]) -> str:
+    """ "on the table", "between the tree and the other"; "the other" is what has the name of one before it."""
+    nouns = [thing.noun, *(objects[anchor].noun for anchor in thing.anchors)]
+    others = " and ".join(f"the {'other' if noun in nouns[:i] else noun}" for i, noun in enumerate(nouns) if i)
+    return f"{_SAID.get(thing.relation, thing.relation)} {others}"

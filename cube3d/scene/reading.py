@@ -3,81 +3,42 @@
 Lines, and semicolons within a line, separate objects. Within them these words count, before an article or a number:
 
     on, on top of, under, above, behind, in front of, left of, right of, next to, beside, near, between ... and,
-    around, on both sides of · and, commas · two, twenty-one, a hundred, 3, 1,000 · in a row of five, in a circle
+    around, on both sides of · and, commas · two, twenty-one, a hundred, 3, 3 x, 1,000, several · in a row of five,
+    in a circle · the cup is red, it has a handle
 
 "a table with four chairs around it" is five objects; "a table with drawers" is one, and so is everything else that the
-rules do not know: it stays in the prompt as it was typed.
+rules do not know: it stays in the prompt as it was typed. What the rules know and cannot do is refused.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..errors import RequestError
 from ..records import Request
 from . import phrases
-from .phrases import PRONOUN, START, Phrase
+from .clauses import reword
+from .parting import segments
+from .phrases import Phrase
+from .placing import Fact, place
 from .plan import STACKED, Relation, SceneObject, ScenePlan
 from .sizes import typical
+from .words import DESCRIBING, GROUND, LINK, OPPOSITE, PARTS
 
 MAX_PROMPTS, MAX_PLACED = 8, 24
 
-_RELATIONS: dict[Relation, str] = {  # a longer wording comes before one that begins it
-    "left": r"(?:to|on|at) the left(?: side)? of|left of",
-    "right": r"(?:to|on|at) the right(?: side)? of|right of",
-    "around": r"(?:all )?around|surrounding|on (?:either|both|each|every|all) sides? of",
-    "front": r"in front of",
-    "behind": r"behind|in back of",
-    "between": r"(?:in )?between",
-    "on": r"on(?: the)? top of|atop|upon|onto|on",
-    "under": r"underneath|under|beneath|below",
-    "above": r"above",
-    "beside": r"next to|beside|alongside|near|close to",
-}
-_OPPOSITE: dict[Relation, Relation] = {
-    "beside": "beside",
-    "left": "right",
-    "right": "left",
-    "front": "behind",
-    "behind": "front",
-}
-_ANY = "|".join(_RELATIONS.values())
-_NAMED = "|".join(f"(?P<{name}>{words})" for name, words in _RELATIONS.items())
-_VERB = (
-    r"(?:(?:is|are|sits?|stands?|lies|rests?|standing|placed|put|resting|set|located|positioned|lying|arranged|right|just|"
-    r"directly)\s+)*"
-)
-_LINK = re.compile(
-    rf"(?:\s*,\s*|\s+)(?:and\s+)?{_VERB}(?:{_NAMED})\s+(?={START}|{PRONOUN})"
-    rf"|\s+(?P<with>with)\s+(?={START}(?:(?!\s+and\s+)[^,]){{0,80}}?\s(?:{_ANY})\s+{PRONOUN})"
-    rf"|(?P<and>(?!(?<=\d),\d{{3}})\s*,\s*(?:and\s+)?|\s+(?:and|plus)\s+|\s*&\s*|\.\s+)(?={START})",
+_BULLET = re.compile(r"^(?:[\s,]|(?:[-*•–]|\d{1,2}[.)])\s|[-*•–](?=[a-z]))+", re.I)
+_SOME_OF = re.compile(
+    rf"^(?:each|{phrases.NUMBER}) of (?:them|these|those|the)(?![-\w])|^{phrases.NUMBER} (?!orange)(?:{DESCRIBING})$"
+    rf"|,\s*(?:one|the others?)$|,\s*one (?:{DESCRIBING}) one\b",
     re.I,
 )
-_BULLET = re.compile(r"^(?:[\s,]|(?:[-*•–]|\d{1,2}[.)])\s)+")
 
-# What remains one object although a word would part it
-_INSIDE = re.compile(  # a part of the object is being described
-    r"\b(?:with|without|wearing|holding|carrying|having|covered|filled|made|shaped|for|of (?:an?|the|two)|"
-    r"\w+ing (?:an?|the|its|his|her))\b",
-    re.I,
-)
-_BOUND = {
-    "stick", "pole", "post", "pike", "spike", "stake", "string", "rope", "chain", "leash", "hook", "hanger", "wall",
-    "ceiling", "leg", "wheel", "foot", "paw", "stilt", "cob", "bone", "side", "left", "right", "end", "back", "head",
-}  # fmt: skip
-_RIDERS = {
-    "man", "woman", "boy", "girl", "child", "person", "rider", "knight", "king", "queen", "soldier", "warrior",
-    "cowboy", "witch", "wizard", "clown", "monkey", "bear", "santa", "orc", "goblin", "skeleton",
-}  # fmt: skip
-_MOUNTS = {
-    "horse", "donkey", "camel", "unicorn", "bicycle", "bike", "unicycle", "tricycle", "motorcycle", "scooter",
-    "skateboard", "snowboard", "surfboard", "broom", "broomstick", "sled", "sleigh", "wave",
-}  # fmt: skip
-_GROUND = {"ground", "floor", "earth", "grass", "lawn", "street", "road", "beach"}  # everything stands on it anyway
-_FLAT = {"rug", "carpet", "mat", "blanket", "tray", "plate", "saucer", "pallet", "platform", "stage", "pedestal"}
+_SENTENCE = re.compile(r"(?:it|they|he|she)\s+\w", re.I)
+_ORDINALS = {"first": 0, "second": 1, "third": 2, "fourth": 3, "last": -1}
 
 
 @dataclass(eq=False, slots=True)
@@ -88,6 +49,7 @@ class _Mention:
     clause: int
     target: bool = False  # of a relation
     maker: _Mention | None = None  # the first mention of the object that it means
+    near: _Mention | None = None  # of "it": the sofa of "a sofa, a lamp next to it"
 
     @property
     def size(self) -> float:
@@ -101,25 +63,33 @@ class _Statement:
     subject: _Mention
     relation: Relation
     targets: tuple[_Mention, ...]
+    shared: bool = False  # as one of several: the cup of "a cup and a plate on a table"
 
 
 def parse(text: str) -> ScenePlan:
-    """Read a description. Raises RequestError where Request does, and for too many prompts or objects."""
-    lines = (_BULLET.sub("", " ".join(line.split())).rstrip(" ,") for line in re.split(r"[\n\r;]", text))
-    clauses = [line for line in lines if line]
-    whole = Request("; ".join(clauses), seed=0)
-    openings = [phrases.read(_LINK.split(clause, maxsplit=1)[0] or clause).noun for clause in clauses]
+    """Read a description.
+
+    Raises RequestError where Request does, for too many prompts or objects, for a number of copies that is none, for
+    words about some of the copies, and for places that contradict each other or are seen from nothing.
+    """
+    typed = (_BULLET.sub("", " ".join(line.split())).rstrip(" ,") for line in re.split(r"[\n\r;]", text))
+    lines = [line for line in typed if line]
+    whole = Request("; ".join(lines), seed=0)
+    clauses = reword(lines)
+    openings = [phrases.read(LINK.split(clause, maxsplit=1)[0] or clause).noun for clause in clauses]
     mentions: list[_Mention] = []
     statements: list[_Statement] = []
     for number, clause in enumerate(clauses):
         elsewhere = {noun for other, noun in enumerate(openings) if other != number}
-        _read_clause(number, _segments(clause, elsewhere), mentions, statements)
+        _read_clause(number, segments(clause, elsewhere), mentions, statements)
     _identify(mentions)
     _identify_pronouns(mentions, statements)
+    _describe(mentions)
     makers = [mention for mention in mentions if mention.maker is mention]
+    _check(makers)
     things = [SceneObject(m.phrase.prompt, m.phrase.noun, m.phrase.count, m.phrase.formation) for m in makers]
-    if len(clauses) == 1 and [thing.count for thing in things] == [1]:
-        things = [SceneObject(clauses[0], things[0].noun)]
+    if len(lines) == 1 and [thing.count for thing in things] == [1]:
+        things = [SceneObject(lines[0], things[0].noun)]
     plan = ScenePlan(whole.prompt, tuple(things))
     plan.requests(whole)  # raises for what no request takes
     if len(plan.prompts) > MAX_PROMPTS:
@@ -132,50 +102,66 @@ def parse(text: str) -> ScenePlan:
         raise RequestError(
             "prompt", f"The scene has {plan.placed} objects, but there is room for {MAX_PLACED}; ask for fewer copies."
         )
-    return replace(plan, objects=_related(things, makers, statements))
+    return plan if plan.single else replace(plan, objects=_placed(things, makers, statements))
 
 
-def _segments(clause: str, elsewhere: set[str]) -> list[tuple[str, str]]:
-    """Part a clause where a word parts it: "a cup on a table" -> [("", "a cup"), ("on", "a table")]."""
-    links = list(_LINK.finditer(clause))
-    first, *ends = [*(link.start() for link in links), len(clause)]
-    segments = [("", clause[:first])]
-    for link, end in zip(links, ends, strict=True):
-        right = clause[link.end() : end]
-        if _parts(segments, link.lastgroup, right, elsewhere):
-            segments.append((link.lastgroup, right))
-        else:
-            before, left = segments[-1]
-            segments[-1] = before, left + clause[link.start() : end]
-    return segments
+def _check(makers: list[_Mention]) -> None:
+    """Raise RequestError for numbers that are none, and for words about some of the copies, which are all alike."""
+    for i, maker in enumerate(makers):
+        phrase = maker.phrase
+        if phrase.count == 0:
+            raise RequestError(
+                "prompt", f"“{phrase.typed}” asks for no whole number of objects; ask for 1 or more, or leave it out."
+            )
+        if _SOME_OF.search(phrase.typed) and (i or phrase.count > 1):
+            raise _alike(phrase.typed)
+        if len(makers) > 1 and _SENTENCE.match(phrase.typed):
+            raise RequestError(
+                "prompt", f"“{phrase.typed}” names no object; add it to the words of the object that it describes."
+            )
 
 
-def _parts(segments: list[tuple[str, str]], link: str, right: str, elsewhere: set[str]) -> bool:
-    before, left = segments[-1]
-    if not left.strip(" ,."):
-        return False
-    subject, other = phrases.read(left), phrases.read(right)
-    described = _INSIDE.search(left)
-    if link == "with":
-        return True
-    if link == "and":
-        complete = subject.pronoun or subject.count > 1 or phrases.is_complete(left)
-        return before == "between" or (complete and not described and other.noun != "one")
-    if other.noun in _BOUND or (subject.noun in _RIDERS and other.noun in _MOUNTS):
-        return False
-    if link == "around" and subject.many().count == 1:
-        return False
-    return not (described and link in (*STACKED, "around")) or other.pronoun or other.noun in elsewhere
+def _describe(mentions: list[_Mention]) -> None:
+    """What is said of an object in words of their own, "the table is red", becomes a part of its prompt."""
+    about: _Mention | None = None
+    for mention in mentions:
+        if mention.phrase.adds and mention.maker:
+            if mention.maker is mention and mention.phrase.noun in PARTS and about:  # "the roof is red" of a house
+                mention.maker = about
+                about.phrase = about.phrase.described(mention.phrase.typed)
+            elif mention.maker is not mention or not mention.phrase.pronoun:
+                mention.maker.phrase = mention.maker.phrase.described(mention.phrase.adds)
+        about = mention.maker or about
+
+
+def _placed(things: list[SceneObject], makers: list[_Mention], statements: list[_Statement]) -> tuple[SceneObject, ...]:
+    """The objects with their relations. Raises RequestError for what contradicts itself or is seen from nothing."""
+    facts = []
+    for statement in statements:
+        if not all(mention.maker for mention in (statement.subject, *statement.targets)):
+            raise RequestError("prompt", "It is not clear what “it” stands for; name the object instead.")
+        anchors = tuple(dict.fromkeys(makers.index(m.maker) for m in statement.targets))
+        subject = makers.index(statement.subject.maker)
+        if not (statement.shared and subject in anchors):  # "a table and a chair, a cup on the table"
+            facts.append(Fact(statement.relation, subject, anchors))
+    objects, conflict = place(things, facts)
+    if conflict and conflict.before is None:
+        raise RequestError("prompt", f"“{conflict.said}” places something by itself; name another object.")
+    if conflict:
+        raise RequestError("prompt", f"“{conflict.said}” contradicts “{conflict.before}”; keep one of the two.")
+    return objects
 
 
 def _read_clause(
-    number: int, segments: list[tuple[str, str]], mentions: list[_Mention], statements: list[_Statement]
+    number: int, parts: list[tuple[str, str, bool]], mentions: list[_Mention], statements: list[_Statement]
 ) -> None:
     """Append what the clause mentions and states."""
     subjects: list[_Mention] = []  # "a cup and a plate": they share the relation that follows
     chain: list[_Mention] = []  # "a cup on a table": either may be next to what follows
     between = False
-    for link, text in segments:
+    originals: list[_Mention] = []
+    listed = False  # "a cup and a plate", not "a cup, a plate"
+    for link, text, also in parts:
         mention = _Mention(phrases.read(text), number)
         if link == "and" and between:
             between = False
@@ -185,17 +171,25 @@ def _read_clause(
         elif link in ("", "and", "with"):
             subjects = [*subjects, mention] if link == "and" and len(chain) == 1 else [mention]
             chain = [mention]
-        elif link == "on" and mention.phrase.known and mention.phrase.noun in _GROUND:
+            originals, listed = subjects, also
+        elif link == "on" and mention.phrase.known and mention.phrase.noun in GROUND:
             continue
         else:
             mention.target = True
-            if len(chain) > 1:
+            if link == "between" and mention.phrase.one:
+                mention.phrase = replace(mention.phrase.many(), count=2)
+            if also:
+                subjects = originals
+            elif len(chain) > 1:
                 subjects = [_attached(chain, link, mention)]
+            elif mention.phrase.pronoun and not listed:
+                mention.near = subjects[-2] if len(subjects) == 2 else None
+                subjects = subjects[-1:]
             for subject in subjects:
                 if link == "around":
                     subject.phrase = subject.phrase.many()
                 if subject is subjects[-1] or link not in STACKED or subject.size <= mention.size:
-                    statements.append(_Statement(subject, link, (mention,)))
+                    statements.append(_Statement(subject, link, (mention,), subject is not subjects[-1]))
             between = link == "between"
             chain.append(mention)
         mentions.append(mention)
@@ -204,7 +198,7 @@ def _read_clause(
 def _attached(chain: list[_Mention], link: Relation, target: _Mention) -> _Mention:
     """Of "a cup on a table", what is "next to a plate": the cup, being of its size. Else it is the last."""
     chain = [mention for mention in chain if not mention.phrase.pronoun] or chain
-    return _closest(reversed(chain), target.size) if link in _OPPOSITE else chain[-1]
+    return _closest(reversed(chain), target.size) if link in OPPOSITE else chain[-1]
 
 
 def _closest(mentions: Iterable[_Mention], size: float) -> _Mention:
@@ -225,7 +219,26 @@ def _identify(mentions: list[_Mention]) -> None:
         if mention.phrase.known:
             earlier, later = reversed(mentions[:i]), mentions[i + 1 :]
             meant = (m for m in (*earlier, *later) if m.maker is m and _fits(mention.phrase, m.phrase))
-            mention.maker = next(meant, mention)
+            mention.maker = next(meant, None) or _ordinal(mention, mentions) or mention
+
+
+def _ordinal(mention: _Mention, mentions: list[_Mention]) -> _Mention | None:
+    """What "the second table" means where there are two. Raises RequestError where those are copies."""
+    place = next((place for word, place in _ORDINALS.items() if word in mention.phrase.words), None)
+    tables = [m for m in mentions if m.maker is m and m.phrase.noun == mention.phrase.noun]
+    if place is None or not tables:
+        return None
+    if any(table.phrase.count > 1 for table in tables):
+        raise _alike(mention.phrase.typed)
+    return tables[place] if place < len(tables) else None
+
+
+def _alike(words: str) -> RequestError:
+    return RequestError(
+        "prompt",
+        f"“{words}” speaks of some of several that all look alike; "
+        "describe each kind by itself, for example “a red chair and two blue chairs”.",
+    )
 
 
 def _fits(reference: Phrase, phrase: Phrase) -> bool:
@@ -238,12 +251,20 @@ def _identify_pronouns(mentions: list[_Mention], statements: list[_Statement]) -
     for i, mention in enumerate(mentions):
         if not mention.phrase.pronoun:
             continue
-        said = next((statement for statement in statements if mention in statement.targets), None)
-        subject = said.subject.maker if said else None
-        earlier = [m.maker for m in reversed(mentions[:i]) if m.maker not in (None, subject)]
-        if topic and topic.clause >= mention.clause - 1 and topic.maker is not subject:
+        said = [statement for statement in statements if mention in statement.targets]
+        subject = said[-1].subject.maker if said else None
+        sharing = [statement.subject.maker for statement in said]
+        earlier = [m.maker for m in reversed(mentions[:i]) if m.maker not in (None, *sharing)]
+        several = [maker for maker in earlier if maker.phrase.count > 1]
+        if mention.phrase.prompt.lower() == "them" and several:
+            mention.maker = several[0]
+        elif mention.near and mention.near.maker:
+            mention.maker = mention.near.maker
+        elif len(sharing) > 1 and not earlier:  # "a house and a tree behind it"
+            mention.maker = sharing[0]
+        elif topic and topic.clause >= mention.clause - 1 and topic.maker is not subject:
             mention.maker = topic.maker
-        elif said and subject and earlier and said.relation in _OPPOSITE:
+        elif subject and earlier and said[-1].relation in OPPOSITE:
             mention.maker = _closest(earlier[:3], subject.size)
         elif earlier:
             large = (m for m in earlier if subject is None or m.size >= subject.size)
@@ -252,43 +273,3 @@ def _identify_pronouns(mentions: list[_Mention], statements: list[_Statement]) -
             mention.maker = mention
         if mention.maker:
             topic = mention
-
-
-def _related(
-    things: Sequence[SceneObject], makers: list[_Mention], statements: list[_Statement]
-) -> tuple[SceneObject, ...]:
-    """The objects with their relations. What a later statement contradicts, stays as an earlier one said."""
-    things = list(things)
-
-    def leads(start: int, goal: int) -> bool:
-        return start == goal or any(leads(anchor, goal) for anchor in things[start].anchors)
-
-    for statement in statements:
-        if statement.subject.maker is None:  # "it", before anything was named
-            continue
-        relation, subject = statement.relation, makers.index(statement.subject.maker)
-        anchors = tuple(dict.fromkeys(makers.index(m.maker) for m in statement.targets if m.maker))
-        if relation == "under" and anchors and things[subject].noun in _FLAT:  # "a rug under a table"
-            relation, subject, anchors = "on", anchors[0], (subject,)
-        if relation == "between" and len(anchors) == 1:
-            anchors = _halves(things, anchors[0])[:2]
-            relation = "between" if len(anchors) == 2 else "beside"
-        if not anchors:
-            continue
-        if things[subject].relation is None and not any(leads(anchor, subject) for anchor in anchors):
-            things[subject] = replace(things[subject], relation=relation, anchors=anchors)
-        elif relation in _OPPOSITE and things[anchors[0]].relation is None and not leads(subject, anchors[0]):
-            things[anchors[0]] = replace(things[anchors[0]], relation=_OPPOSITE[relation], anchors=(subject,))
-    return tuple(things)
-
-
-def _halves(things: list[SceneObject], whole: int) -> tuple[int, ...]:
-    """Part copies, so that something fits "between two trees"; one alone has no halves, but may have a twin."""
-    thing = things[whole]
-    if thing.count == 1:
-        return whole, *(i for i, other in enumerate(things) if i != whole and other.prompt == thing.prompt)
-    half = thing.count // 2
-    side = ("right", (whole,)) if thing.relation else (None, ())
-    things[whole] = replace(thing, count=thing.count - half)
-    things.append(SceneObject(thing.prompt, thing.noun, half, thing.formation, *side))
-    return whole, len(things) - 1

@@ -121,6 +121,11 @@ _SIZES |= {noun: Size(longest, longest) for longest, nouns in _LONG.items() for 
 _UNKNOWN = Size(1.0, 1.0)
 
 
+def is_known(noun: str) -> bool:
+    """Is it listed, as one word: "table", not "stone table"?"""
+    return noun.lower() in _SIZES and " " not in noun
+
+
 @lru_cache(4096)
 def typical(phrase: str, noun: str) -> Size:
     """The size of "a small wooden table", whose head noun is "table"; a metre for what nobody listed.
