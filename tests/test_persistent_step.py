@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from bench.persistent import SPANS, durations
 from cube3d.checkpoint import random_weights
 from cube3d.config import NAMED, GPTConfig, ModelConfig, ShapeConfig
 from cube3d.engine import Engine
 from cube3d.kernels.arguments import arguments
 from cube3d.kernels.matrix import Format, Matrix, matrix
-from cube3d.kernels.shares import misfit, products, sizes, step_source
+from cube3d.kernels.shares import EVENTS, MARKS, PARTS, USUAL, Choices, misfit, products, sizes, step_source
 from cube3d.step import Weights
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -75,23 +76,38 @@ def matrices(w: Weights, kind: Format) -> list[Matrix]:
 
 
 # The widths differ in the columns of a stage, in stages for a unit of rows, and in the groups that columns come in
+WIDTHS = [
+    (512, 4, 1, "bf16", 8), (768, 12, 2, "bf16", 12), (768, 12, 1, "bf16", 12), (512, 4, 1, "fp8", 8),
+    (512, 4, 2, "int8", 8),
+]  # fmt: skip
+CHOICES = [
+    Choices(poll=1), Choices(poll=2, ahead=96, pace=1, pipeline=True), Choices(down=2, under_way=40),
+    Choices(columns=256, out=1), Choices(columns=256, down=1, poll=2),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("width", "heads", "slots", "kind", "ctas"),
-    [(512, 4, 1, "bf16", 8), (768, 12, 2, "bf16", 12), (512, 4, 1, "fp8", 8), (512, 4, 2, "int8", 8)],
+    ("width", "heads", "slots", "kind", "ctas", "choices"),
+    [
+        *((*width, USUAL) for width in WIDTHS),
+        *((512, 4, 1, "bf16", 8, choices) for choices in CHOICES),
+        (768, 6, 1, "bf16", 16, Choices(columns=768, warps=12, ahead=48)),
+        (768, 6, 1, "fp8", 16, Choices(columns=768, poll=2, pipeline=True)),
+    ],
 )
 @torch.no_grad()
-def test_one_launch_gives_what_the_engines_step_gives(width, heads, slots, kind, ctas, tmp_path):
+def test_one_launch_gives_what_the_engines_step_gives(width, heads, slots, kind, ctas, choices, tmp_path):
     made, rows = engine(width, heads), 2 * slots
     config, state, gpt = made.gpt.config, made._slots[:slots], made.gpt
-    assert misfit(config, ctas, kind) is None
-    macros = sizes(config, rows, ctas, kind, CONDITIONS, STEPS, made.capacity)
+    assert misfit(config, ctas, kind, choices) is None
+    macros = sizes(config, rows, ctas, kind, CONDITIONS, STEPS, made.capacity, choices)
     step = built(tmp_path, macros | {"EPS": "1e-6f"})
     blocks = [matrices(w, kind) for w in made._weights]
     head = matrix(gpt.lm_head.weight.data[:CODES].bfloat16(), None, kind)
     caches = [(k[:rows].bfloat16(), v[:rows].bfloat16()) for k, v in made._cache]
     x, scores = gpt.embed(state.token).repeat_interleave(2, 0), torch.zeros(rows, CODES)
     argument, kept = arguments(
-        macros, products(config), blocks, [w.qk_norm for w in made._weights], caches, head, state.position,
+        macros, products(config, choices), blocks, [w.qk_norm for w in made._weights], caches, head, state.position,
         made._turns, x, scores, partial(stand_in, macros["COLUMNS"]),
     )  # fmt: skip
 
@@ -116,6 +132,30 @@ def test_one_launch_gives_what_the_engines_step_gives(width, heads, slots, kind,
     ):
         torch.testing.assert_close(mine[:2, :, at].float(), theirs[:2, :, at], rtol=0.05, atol=0.05)
     assert len(kept) == 9  # alive until here
+
+
+@torch.no_grad()
+def test_a_profile_says_when_each_part_waited_and_worked(tmp_path):
+    made, ctas, choices = engine(512, 4), 8, Choices(profile=True, ahead=48)
+    config, state, gpt = made.gpt.config, made._slots[:1], made.gpt
+    macros = sizes(config, 2, ctas, "bf16", CONDITIONS, STEPS, made.capacity, choices)
+    marks = torch.zeros(ctas, 3, MARKS, dtype=torch.int64)
+    argument, kept = arguments(
+        macros, products(config, choices), [matrices(w, "bf16") for w in made._weights],
+        [w.qk_norm for w in made._weights], [(k[:2].bfloat16(), v[:2].bfloat16()) for k, v in made._cache],
+        matrix(gpt.lm_head.weight.data[:CODES].bfloat16(), None, "bf16"), state.position, made._turns,
+        gpt.embed(state.token).repeat_interleave(2, 0), torch.zeros(2, CODES),
+        partial(stand_in, macros["COLUMNS"]), marks,
+    )  # fmt: skip
+    built(tmp_path, macros | {"EPS": "1e-6f"}).run(ctypes.c_void_p(argument.data_ptr()), ctas, 0)
+    assert kept
+    parts = marks[:, :2, : len(PARTS) * len(EVENTS)].unflatten(-1, (len(PARTS), len(EVENTS)))
+    passed = parts[..., [e != "starved" for e in EVENTS]]
+    came = passed.diff(dim=-1) > 0
+    came[:, 0, 0, 1] = True  # nothing is received before the first block
+    assert came[:, 1:].all() and came[:, :, 1:].all()
+    spans = durations(marks, 1.0)
+    assert set(spans) == {*PARTS, "head"} and all(len(span) == len(SPANS) for span in spans.values())
 
 
 def test_models_that_do_not_fit_are_named():

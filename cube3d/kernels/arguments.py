@@ -26,11 +26,13 @@ def arguments(
     x: Tensor,
     scores: Tensor,
     tensor_map: TensorMap,
+    marks: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """-> what a launch is given, and all that must live as long.
 
     blocks    qkv, out, gate with up, down of each block; norms (2, 1, d); caches k, v (R, heads, T, d), contiguous
     position  (R / 2,) int64; x (R, width) float32; scores (R, codes) float32, which the step writes
+    marks     (CTAS, BLOCKS + 1, MARKS) int64 that a step built with PROFILE writes; see layout.cuh
     """
     rows, width, heads, splits = macros["R"], macros["D"], macros["HEADS"], macros["SPLITS"]
     device, kept = x.device, list[Tensor]()
@@ -60,10 +62,10 @@ def arguments(
     step = addresses(
         [
             keep(addresses(rows_of_blocks)), maps + 512 * len(blocks), of(head.scale), of(position), of(turns), of(x),
-            packets(products["qkv"].groups, rows, 3 * width), packets(products["out"].groups, rows, width // 2),
-            packets(products["down"].groups, rows, width // 2), packets(splits, rows, width // 2),
-            packets(splits, rows, heads, 2), packets(rows, 2 * width), of(scores),
-            keep(torch.zeros(1, dtype=torch.int32, device=device)),
+            packets(products["qkv"].groups, rows, 3 * width // 2), packets(products["out"].groups, rows, width // 4),
+            packets(products["down"].groups, rows, width // 4), packets(splits, rows, width // 4),
+            packets(splits, rows, heads), packets(rows, width), of(scores),
+            keep(torch.zeros(1, dtype=torch.int32, device=device)), of(marks),
         ]
     )  # fmt: skip
     return step, kept

@@ -29,7 +29,7 @@ struct Index { u32 x; };
 static Index threadIdx, blockIdx;
 
 namespace machine {
-constexpr int LANES = 32, ALL = 32 * WARPS + 32;
+constexpr int LANES = 32, ALL = 32 * (WARPS + (AHEAD > 0 ? 2 : 1));
 struct Gate {  // of a group of threads
   u32 arrived = 0, turn = 0;
 };
@@ -135,6 +135,7 @@ inline float __uint_as_float(u32 bits) { float f; std::memcpy(&f, &bits, 4); ret
 inline u32 __float_as_uint(float f) { u32 bits; std::memcpy(&bits, &f, 4); return bits; }
 inline float __expf(float x) { return std::exp(x); }
 inline float __logf(float x) { return std::log(x); }
+inline float __fdividef(float a, float b) { return a / b; }
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 inline u32 bf16(float f) {
   const u32 bits = __float_as_uint(f);
@@ -240,14 +241,24 @@ inline void copy_bytes(u32 to, const void* from, u32 bytes, u32 barrier) {
   arrive(to, from, bytes), landed(barrier, bytes);
 }
 inline void prefetch_map(const char*) {}
+inline void prefetch_box(const char*, int, int, int) {}
 inline void prefetch(const void*, u32) {}
 
-inline void send(u64* to, u32 value, u32 epoch) { *to = u64(epoch) << 32 | value, ++machine::progress; }
+inline u32 peek(const u32* word) {
+  machine::yield();
+  return *word;
+}
+inline u64 clocks() {
+  static u64 time;
+  return time += 100;
+}
+inline u64 nanoseconds() { return clocks(); }
+
+inline void send(u64* to, u32 low, u32 high, u32 epoch) {
+  *to = u64(high) << 32 | (low & ~1u) | (epoch & 1), ++machine::progress;
+}
 struct Two {
   u64 first, second;
 };
-inline Two look(const u64* from) {
-  const Two seen{from[0], from[1]};
-  machine::yield();
-  return seen;
-}
+inline void look(const u64* from, u64& seen) { seen = *from, machine::yield(); }
+inline void look(const u64* from, Two& seen) { seen = {from[0], from[1]}, machine::yield(); }

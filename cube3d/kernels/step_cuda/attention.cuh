@@ -22,18 +22,19 @@ __device__ __forceinline__ float dot(const float (&q)[8], const float (&key)[8])
 
 // Eight values of a row: of its query, key or value
 __device__ __forceinline__ void take_values(
-    const Step& step, const Positions& here, int which, int lane, u32 epoch, float (&y)[8]) {
+    const Step& step, const Shared& shared, const Positions& here, int which, int lane, u32 epoch, float (&y)[8]) {
   constexpr int PLANES = Qkv::PLANES;
-  Two seen[4 * PLANES];
-  receive(seen, epoch, [&](int i) {
-    return step.qkv + (i / 4 * R + here.row) * 3 * D + which * D + here.head * HD + 8 * lane + 2 * (i % 4);
+  Two seen[2 * PLANES];
+  receive(shared, seen, epoch, [&](int i) {
+    return step.qkv + ((i / 2 * R + here.row) * 3 * D + which * D + here.head * HD + 8 * lane + 4 * (i % 2)) / 2;
   });
 #pragma unroll
   for (int i = 0; i < 8; ++i) y[i] = 0;
 #pragma unroll
-  for (int i = 0; i < 4 * PLANES; ++i) {
-    y[2 * (i % 4)] += __uint_as_float(u32(seen[i].first));
-    y[2 * (i % 4) + 1] += __uint_as_float(u32(seen[i].second));
+  for (int i = 0; i < 2 * PLANES; ++i) {
+    float* to = y + 4 * (i % 2);
+    to[0] += __uint_as_float(front(seen[i].first)), to[1] += __uint_as_float(back(seen[i].first));
+    to[2] += __uint_as_float(front(seen[i].second)), to[3] += __uint_as_float(back(seen[i].second));
   }
 }
 
@@ -63,8 +64,9 @@ __device__ void attend(const Step& step, const Block& block, const Shared& share
     const float* turns = shared.turns(here.row) + 8 * lane;
     const bool own = here.part == 0 && threadIdx.x < 32;  // the current token's key and value are not read back
     float q[8], key[8], value[8], acc[8] = {}, most = LOWEST, total = 0;
-    take_values(step, here, 0, lane, epoch, q);
-    if (own) take_values(step, here, 1, lane, epoch, key), take_values(step, here, 2, lane, epoch, value);
+    take_values(step, shared, here, 0, lane, epoch, q);
+    if (own)
+      take_values(step, shared, here, 1, lane, epoch, key), take_values(step, shared, here, 2, lane, epoch, value);
     turn(turns, norm[0], q);
 #pragma unroll
     for (int i = 0; i < 8; ++i) q[i] *= rsqrtf(float(HD));
@@ -81,11 +83,12 @@ __device__ void attend(const Step& step, const Block& block, const Shared& share
         for (int i = 0; i < 8; ++i) acc[i] = value[i];
       }
     }
+    shared.mark(READY);
     for (int first = here.first; first < here.last; first += KEYS) {
       constexpr int EACH = KEYS / GROUPS;
       const char* stage = shared.bytes + AT_RING + ring.slot * STAGE + 16 * lane;
       float score[EACH], top = most;
-      barrier_wait(shared.full(ring.slot), ring.parity);
+      shared.wait_full(ring.slot, ring.parity);
 #pragma unroll
       for (int i = 0; i < EACH; ++i) {
         const int at = group + i * GROUPS;
@@ -120,6 +123,7 @@ __device__ void attend(const Step& step, const Block& block, const Shared& share
       *reinterpret_cast<float4*>(scratch + group * HD + 8 * lane + j) = {acc[j], acc[j + 1], acc[j + 2], acc[j + 3]};
     if (lane == 0) scratch[GROUPS * HD + group] = most, scratch[GROUPS * HD + GROUPS + group] = total;
     meet();
+    shared.mark(DONE);
     if (threadIdx.x < HD) {
       float top = LOWEST, sum = 0, result = 0;
 #pragma unroll
@@ -131,12 +135,13 @@ __device__ void attend(const Step& step, const Block& block, const Shared& share
         result += fade * scratch[i * HD + threadIdx.x];
       }
       result = sum > 0 ? result / sum : 0;
-      const float next = other_lane(result, 1), share = sum > 0 ? top + __logf(sum) : LOWEST;
+      const u32 two = bf16_2(result, other_lane(result, 1)), next = other_lane(two, 2);
       const u32 to = here.part * R + here.row;
-      if (threadIdx.x % 2 == 0)
-        send(step.parts + (to * D + here.head * HD + threadIdx.x) / 2, bf16_2(result, next), epoch);
-      if (threadIdx.x < 2) send(step.shares + (to * HEADS + here.head) * 2 + threadIdx.x, __float_as_uint(share), epoch);
+      if (threadIdx.x % 4 == 0) send(step.parts + (to * D + here.head * HD + threadIdx.x) / 4, two, next, epoch);
+      if (threadIdx.x == 0)
+        send(step.shares + to * HEADS + here.head, 0, __float_as_uint(sum > 0 ? top + __logf(sum) : LOWEST), epoch);
     }
+    shared.mark(SENT);
     meet();
   }
 }
@@ -146,22 +151,22 @@ __device__ void merge(const Step& step, const Shared& shared, u32 epoch) {
   constexpr u32 FOURS = D / Out::PLANES / 4;  // of a group of columns, a row
   u16* act = reinterpret_cast<u16*>(shared.bytes + AT_ACT);
   const u32 begin = Out::begin(blockIdx.x), end = Out::begin(blockIdx.x + 1);
-  const u32 first = begin / Out::UNITS, groups = end > begin ? (end - 1) / Out::UNITS - first + 1 : 0;
+  const u32 start = begin / Out::UNITS, groups = end > begin ? (end - 1) / Out::UNITS - start + 1 : 0;
   for (u32 i = threadIdx.x; i < R * groups * FOURS; i += THREADS) {
-    const u32 row = i % R, k = (first * FOURS + i / R) * 4, head = k / HD;
-    Two seen[2 * SPLITS];
-    receive(seen, epoch, [&](int j) {
+    const u32 row = i % R, k = (start * FOURS + i / R) * 4, head = k / HD;
+    u64 seen[2 * SPLITS];
+    receive(shared, seen, epoch, [&](int j) {
       const u32 from = j / 2 * R + row;
-      return j % 2 ? step.parts + (from * D + k) / 2 : step.shares + (from * HEADS + head) * 2;
+      return j % 2 ? step.parts + (from * D + k) / 4 : step.shares + from * HEADS + head;
     });
     float top = LOWEST, sum = 0;
     float4 mixed = {0, 0, 0, 0};
 #pragma unroll
-    for (int p = 0; p < SPLITS; ++p) top = fmaxf(top, __uint_as_float(u32(seen[2 * p].first)));
+    for (int p = 0; p < SPLITS; ++p) top = fmaxf(top, __uint_as_float(back(seen[2 * p])));
 #pragma unroll
     for (int p = 0; p < SPLITS; ++p) {
-      const float weight = __expf(__uint_as_float(u32(seen[2 * p].first)) - top);
-      const u32 one = u32(seen[2 * p + 1].first), two = u32(seen[2 * p + 1].second);
+      const float weight = __expf(__uint_as_float(back(seen[2 * p])) - top);
+      const u32 one = front(seen[2 * p + 1]), two = back(seen[2 * p + 1]);
       sum += weight;
       mixed.x += weight * low(one), mixed.y += weight * high(one);
       mixed.z += weight * low(two), mixed.w += weight * high(two);
@@ -171,4 +176,5 @@ __device__ void merge(const Step& step, const Shared& shared, u32 epoch) {
     *reinterpret_cast<u32*>(act + row * ACT_D + stands(k + 2)) = narrow2(mixed.z * scale, mixed.w * scale);
   }
   meet();
+  shared.mark(READY);
 }

@@ -80,9 +80,16 @@ __device__ __forceinline__ void barrier_expect(u32 barrier, u32 bytes) {
 
 // The copy engine: a box of a tensor map, or bytes that follow one another; the barrier hears of their arrival
 __device__ __forceinline__ void copy_box(u32 to, const char* map, int halves, int eights, int block, u32 barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}],"
-      " [%6];" ::"r"(to), "l"(map), "r"(0), "r"(halves), "r"(eights), "r"(block), "r"(barrier) : "memory");
+  if constexpr (EVICT_FIRST)
+    asm volatile(
+        "{\n.reg .b64 once;\ncreatepolicy.fractional.L2::evict_first.b64 once, 1.0;\n"
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0],"
+        " [%1, {%2, %3, %4, %5}], [%6], once;\n}" ::"r"(to), "l"(map), "r"(0), "r"(halves), "r"(eights), "r"(block),
+        "r"(barrier) : "memory");
+  else
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}],"
+        " [%6];" ::"r"(to), "l"(map), "r"(0), "r"(halves), "r"(eights), "r"(block), "r"(barrier) : "memory");
 }
 __device__ __forceinline__ void copy_bytes(u32 to, const void* from, u32 bytes, u32 barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
@@ -91,21 +98,36 @@ __device__ __forceinline__ void copy_bytes(u32 to, const void* from, u32 bytes, 
 __device__ __forceinline__ void prefetch_map(const char* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
+__device__ __forceinline__ void prefetch_box(const char* map, int halves, int eights, int block) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" ::"l"(map), "r"(0),
+               "r"(halves), "r"(eights), "r"(block) : "memory");
+}
 __device__ __forceinline__ void prefetch(const void* from, u32 bytes) {
   if (from) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
-// A packet: 32 bits from one CTA to others, with the epoch that they wait for in the upper half. It arrives whole, so
-// nothing else need be waited for.
-__device__ __forceinline__ void send(u64* to, u32 value, u32 epoch) {
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(u64(epoch) << 32 | value) : "memory");
+// A word of shared memory that another warp changes meanwhile
+__device__ __forceinline__ u32 peek(const u32* word) { return *reinterpret_cast<const volatile u32*>(word); }
+__device__ __forceinline__ u64 clocks() { return clock64(); }
+__device__ __forceinline__ u64 nanoseconds() {
+  u64 time;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+  return time;
+}
+
+// A packet: 63 bits from one CTA to others. The last bit is that of the epoch, so that it arrives whole and nothing else
+// need be waited for: a reader, who looks at the same packets every epoch, finds this epoch's or the last one's there.
+__device__ __forceinline__ void send(u64* to, u32 low, u32 high, u32 epoch) {
+  const u64 packet = u64(high) << 32 | (low & ~1u) | (epoch & 1);
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(packet) : "memory");
 }
 struct Two {
   u64 first, second;
 };
-__device__ __forceinline__ Two look(const u64* from) {
-  Two seen;
+__device__ __forceinline__ void look(const u64* from, u64& seen) {
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(seen) : "l"(from) : "memory");
+}
+__device__ __forceinline__ void look(const u64* from, Two& seen) {
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(seen.first), "=l"(seen.second) : "l"(from)
                : "memory");
-  return seen;
 }

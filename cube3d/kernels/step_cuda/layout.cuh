@@ -2,14 +2,16 @@
 // are macros, which shares.py says.
 
 constexpr int THREADS = 32 * WARPS, HIDDEN = 4 * D;
+constexpr int HELPERS = AHEAD > 0 ? 2 : 1;   // warps that only fetch
 constexpr int BYTES = KIND == 0 ? 2 : 1;     // of a weight
 constexpr int SPAN = COLUMNS / WARPS;        // columns of a stage that one warp takes
 constexpr int STAGE = 16 * COLUMNS * BYTES;  // a stage is 16 rows of COLUMNS weights, in blocks of 128 bytes a row
 constexpr int ITEMS = R * HEADS * SPLITS;    // of attention
 constexpr int LANES = HD / 8, GROUPS = WARPS * 32 / LANES;  // threads for a key; keys at a time
-constexpr int KEYS = STAGE / 4 / HD;                        // in a stage, and as many values behind them
+constexpr int KEYS = STAGE / 4 / HD / GROUPS * GROUPS;      // in a stage, and as many values behind them
 constexpr int ACT_D = D + 8, ACT_H = HIDDEN + 8;            // strides of rows of 16-bit activations
 constexpr float LOWEST = -1e30f;
+__device__ constexpr int divisor(int whole, int most) { return whole % most ? divisor(whole, most - 1) : most; }
 
 // What of an (N, K) product a CTA takes: stages from begin(cta) to begin(cta + 1). They are ordered by group of columns,
 // unit of 16 rows, and columns within; the stages of one group and unit are an item, which no two CTAs share. Sums of
@@ -20,10 +22,10 @@ struct Share {
   __device__ static u32 begin(u32 cta) { return cta * ALL / CTAS; }  // items
   __device__ static u32 items() { return begin(blockIdx.x + 1) - begin(blockIdx.x); }
 };
-using Qkv = Share<3 * D, D, D / COLUMNS>;
-using Out = Share<D, D, D / COLUMNS>;
+using Qkv = Share<3 * D, D, QKV_GROUPS>;
+using Out = Share<D, D, OUT_GROUPS>;
 using GateUp = Share<2 * HIDDEN, D, 1>;
-using Down = Share<D, HIDDEN, 4>;
+using Down = Share<D, HIDDEN, DOWN_GROUPS>;
 using Head = Share<CODES, D, 1>;
 
 struct Block {
@@ -42,31 +44,50 @@ struct Step {
   const long long* position;  // of each slot
   const float* turns;         // cosines and sines of every position
   const float* x;             // (R, D): embeddings of the tokens
-  u64* qkv;                   // packets of one float32: (planes, R, 3 D)
-  u64 *out, *down;            // packets of two bfloat16: (planes, R, D / 2)
-  u64* parts;                 // packets of two bfloat16: (SPLITS, R, D / 2)
-  u64* shares;                // packets of one float32, twice over: (SPLITS, R, HEADS, 2)
-  u64* hidden;                // packets of two activations: (R, HIDDEN / 2)
+  u64* qkv;                   // packets of two float32: (planes, R, 3 D / 2)
+  u64 *out, *down;            // packets of four bfloat16: (planes, R, D / 4)
+  u64* parts;                 // packets of four bfloat16: (SPLITS, R, D / 4)
+  u64* shares;                // packets of one float32: (SPLITS, R, HEADS)
+  u64* hidden;                // packets of four activations: (R, HIDDEN / 4)
   float* logits;              // (R, CODES)
   u32* launches;              // so far
+  u64* marks;                 // of a profile: (CTAS, BLOCKS + 1, MARKS)
 };
+
+// When the first computing thread came where, in clocks; the head is part 0 of one block more
+enum Mark { BEGIN, FIRST, ALL, READY, STARVED, DONE, SENT, EVENTS };  // STARVED: how long it waited for weights
+constexpr int PARTS = 5, BLOCKED = PARTS * EVENTS, ISSUED = BLOCKED + 1, TIME = ISSUED + 1, MARKS = TIME + 1;
 
 // Shared memory, in bytes
 constexpr int AT_X = 0, AT_ACT = AT_X + R * D * 4, AT_SUMS = AT_ACT + R * ACT_H * 2;
 constexpr int AT_HEAD = AT_SUMS + SUM_ITEMS * WARPS * 16 * R * 4, AT_ROWS = AT_HEAD + GROUPS * (HD + 2) * 4;
-constexpr int AT_ZERO = AT_ROWS + 256, AT_FULL = AT_ZERO + 16, AT_EMPTY = AT_FULL + 8 * STAGES;
+constexpr int AT_ZERO = AT_ROWS + 256, AT_FETCHED = AT_ZERO + 16, AT_FULL = AT_FETCHED + 16, AT_EMPTY = AT_FULL + 8 * STAGES;
 constexpr int AT_TURNS = AT_EMPTY + 8 * STAGES, AT_PLACES = AT_TURNS + R / 2 * HD * 4;
 constexpr int AT_BLOCKS = (AT_PLACES + R / 2 * 4 + 15) / 16 * 16;
 constexpr int AT_RING = (AT_BLOCKS + BLOCKS * int(sizeof(Block)) + 1023) / 1024 * 1024;
 
 struct Shared {
   char* bytes;
-  u32 base;  // as the hardware counts
+  u32 base;    // as the hardware counts
+  u64* marks;  // of this CTA, block and part
   __device__ float* floats(int at) const { return reinterpret_cast<float*>(bytes + at); }
   __device__ const Block& block(int i) const { return reinterpret_cast<const Block*>(bytes + AT_BLOCKS)[i]; }
   __device__ const float* turns(int row) const { return floats(AT_TURNS) + row / 2 * HD; }
   __device__ u32 full(u32 slot) const { return base + AT_FULL + 8 * slot; }
   __device__ u32 empty(u32 slot) const { return base + AT_EMPTY + 8 * slot; }
+  __device__ u32* fetched() const { return reinterpret_cast<u32*>(bytes + AT_FETCHED); }  // stages
+  __device__ u64* starved() const { return reinterpret_cast<u64*>(bytes + AT_FETCHED + 8); }
+  __device__ void mark(Mark mark) const {
+    if (!PROFILE || threadIdx.x != 0) return;
+    marks[mark] = clocks();
+    if (mark == DONE) marks[STARVED] = *starved(), *starved() = 0;
+  }
+  __device__ void wait_full(u32 slot, u32 parity) const {
+    if constexpr (LEAVE_OUT & 2) return;
+    const u64 before = PROFILE ? clocks() : 0;
+    barrier_wait(full(slot), parity);
+    if (PROFILE && threadIdx.x == 0) *starved() += clocks() - before;
+  }
 };
 
 struct Ring {  // a place in the endless row of stages
@@ -106,20 +127,32 @@ __device__ __forceinline__ int stands(int k) {
   return KIND == 0 ? k : (k & ~15) | (k & 2) << 2 | (k & 12) >> 1 | (k & 1);
 }
 
-// COUNT pairs of packets, once all are of this epoch. at(i): where pair i is. While the first is not there, no more is
-// asked for: all CTAs wait for much the same, and would keep the memory busy with asking.
-template <int COUNT, class At>
-__device__ __forceinline__ void receive(Two (&seen)[COUNT], u32 epoch, const At& at) {
-  const auto there = [&](const Two& two) { return u32(two.first >> 32) == epoch && u32(two.second >> 32) == epoch; };
-  do seen[0] = look(at(0));
-  while (!there(seen[0]));
+__device__ __forceinline__ u32 front(u64 packet) { return u32(packet) & ~1u; }
+__device__ __forceinline__ u32 back(u64 packet) { return u32(packet >> 32); }
+
+// COUNT packets, or pairs of them, once all are of this epoch; at(i): where they are. Whole warps come here. POLL says how
+// it is found out that they came, which all CTAs do at the same time: 0, each thread asks for its first, then for the
+// rest; 1, one lane asks for its first, then all for all; 2, all ask for all, and again for what was not there.
+__device__ __forceinline__ bool there(u64 seen, u32 epoch) { return ((u32(seen) ^ epoch) & 1) == 0; }
+__device__ __forceinline__ bool there(const Two& seen, u32 epoch) {
+  return there(seen.first, epoch) && there(seen.second, epoch);
+}
+template <class Seen, int COUNT, class At>
+__device__ __forceinline__ void receive(const Shared& shared, Seen (&seen)[COUNT], u32 epoch, const At& at) {
+  if constexpr (POLL < 2 && !(LEAVE_OUT & 1)) {
+    if (POLL == 0 || threadIdx.x % 32 == 0) do look(at(0), seen[0]);
+      while (!there(seen[0], epoch));
+    __syncwarp();
+    shared.mark(FIRST);
+  }
 #pragma unroll
-  for (int i = 1; i < COUNT; ++i) seen[i] = look(at(i));
-  bool all;
-  do {
+  for (int i = POLL == 0 && !(LEAVE_OUT & 1) ? 1 : 0; i < COUNT; ++i) look(at(i), seen[i]);
+  bool all = LEAVE_OUT & 1;
+  while (!all) {
     all = true;
 #pragma unroll
-    for (int i = 1; i < COUNT; ++i)
-      if (!there(seen[i])) all = false, seen[i] = look(at(i));
-  } while (!all);
+    for (int i = 0; i < COUNT; ++i)
+      if (!there(seen[i], epoch)) all = false, look(at(i), seen[i]);
+  }
+  shared.mark(ALL);
 }

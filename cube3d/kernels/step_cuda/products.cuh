@@ -17,6 +17,16 @@ __device__ void multiply(const Shared& shared, int stride, Ring& ring) {
   }
   const u32 begin = S::begin(blockIdx.x), end = S::begin(blockIdx.x + 1);
   u32 kept = ~0u, b[S::EACH][SPAN / 32][4];  // the activations of a group of columns
+  u32 left = (end - begin) * S::EACH, a[LOADS][4], next[LOADS][4];
+  const auto load = [&](u32 (&to)[LOADS][4]) {
+    shared.wait_full(ring.slot, ring.parity);
+#pragma unroll
+    for (int i = 0; i < LOADS; ++i) ldmatrix(to[i], mine[i] + ring.slot * STAGE);
+    __syncwarp();
+    if (lane == 0) barrier_arrive(shared.empty(ring.slot));
+    ring.advance();
+  };
+  if (PIPELINE && left) load(next);
   for (u32 item = begin; item < end; ++item) {
     if (item / S::UNITS != kept) {
       kept = item / S::UNITS;
@@ -29,13 +39,13 @@ __device__ void multiply(const Shared& shared, int stride, Ring& ring) {
     float acc[2][4] = {};
 #pragma unroll
     for (int part = 0; part < int(S::EACH); ++part) {
-      u32 a[LOADS][4];
-      barrier_wait(shared.full(ring.slot), ring.parity);
+      if constexpr (PIPELINE) {  // a stage is read from shared memory while the one before is multiplied
 #pragma unroll
-      for (int i = 0; i < LOADS; ++i) ldmatrix(a[i], mine[i] + ring.slot * STAGE);
-      __syncwarp();
-      if (lane == 0) barrier_arrive(shared.empty(ring.slot));
-      ring.advance();
+        for (int i = 0; i < 4 * LOADS; ++i) a[i / 4][i % 4] = next[i / 4][i % 4];
+        if (--left) load(next);
+      } else {
+        load(a);
+      }
 #pragma unroll
       for (int i = 0; i < LOADS; ++i) {
         if constexpr (KIND == 0) {
@@ -63,6 +73,7 @@ __device__ void multiply(const Shared& shared, int stride, Ring& ring) {
     }
   }
   meet();
+  shared.mark(DONE);
 }
 
 __device__ __forceinline__ float whole(const Shared& shared, int item, int row, int n) {
@@ -92,27 +103,30 @@ __device__ void product(const Shared& shared, int stride, const float* scale, co
     if (i < all)
       give(item / S::UNITS, i / 16 % R, place, whole(shared, i / (16 * R), i % 16, i / 16 % R) * times[j] + more[j]);
   }
+  shared.mark(SENT);
 }
 
-// -> packets of one value each: planes of (R, N)
+// -> packets of two float32: planes of (R, N / 2)
 template <class S, int N>
 __device__ void send_wide(const Shared& shared, const float* scale, const u16* bias, u64* y, u32 epoch, Ring& ring) {
   product<S>(shared, ACT_D, scale, bias, ring, [&](u32 plane, u32 n, u32 place, float value) {
-    send(y + (plane * R + n) * N + place, __float_as_uint(value), epoch);
+    const float next = other_lane(value, 1);
+    if (place % 2 == 0)
+      send(y + ((plane * R + n) * N + place) / 2, __float_as_uint(value), __float_as_uint(next), epoch);
   });
 }
 
-// -> packets of two: planes of (R, D / 2)
+// -> packets of four: planes of (R, D / 4)
 template <class S>
 __device__ void send_narrow(
     const Shared& shared, int stride, const float* scale, const u16* bias, u64* y, u32 epoch, Ring& ring) {
   product<S>(shared, stride, scale, bias, ring, [&](u32 plane, u32 n, u32 place, float value) {
-    const float next = other_lane(value, 1);
-    if (place % 2 == 0) send(y + ((plane * R + n) * D + place) / 2, bf16_2(value, next), epoch);
+    const u32 two = bf16_2(value, other_lane(value, 1)), next = other_lane(two, 2);
+    if (place % 4 == 0) send(y + ((plane * R + n) * D + place) / 4, two, next, epoch);
   });
 }
 
-// SwiGLU: a unit is 8 rows of gate and their 8 of up -> packets of two: (R, HIDDEN / 2)
+// SwiGLU: a unit is 8 rows of gate and their 8 of up -> packets of four: (R, HIDDEN / 4)
 __device__ void send_hidden(
     const Shared& shared, const float* scale, const u16* bias, u64* y, u32 epoch, Ring& ring) {
   constexpr int TURNS = (SUM_ITEMS * 4 * R + THREADS - 1) / THREADS;
@@ -132,46 +146,47 @@ __device__ void send_hidden(
 #pragma unroll
   for (int j = 0; j < TURNS; ++j) {
     const u32 i = threadIdx.x + j * THREADS, two = i % 4, n = i / 4 % R, unit = i / (4 * R);
-    if (i >= all) continue;
-    float value[2];
+    float value[2] = {};
 #pragma unroll
-    for (int l = 0; l < 2; ++l) {
+    for (int l = 0; l < 2 && i < all; ++l) {
       const float gate = whole(shared, unit, 2 * two + l, n) * times[j][l] + more[j][l];
       const float up = whole(shared, unit, 2 * two + l + 8, n) * times[j][l + 2] + more[j][l + 2];
-      value[l] = gate / (1 + __expf(-gate)) * up;
+      value[l] = __fdividef(gate, 1 + __expf(-gate)) * up;
     }
-    send(y + (n * HIDDEN + 8 * (first + unit)) / 2 + two, narrow2(value[0], value[1]), epoch);
+    const u32 both = narrow2(value[0], value[1]), next = other_lane(both, 1);
+    if (i < all && two % 2 == 0) send(y + (n * HIDDEN + 8 * (first + unit) + 2 * two) / 4, both, next, epoch);
   }
+  shared.mark(SENT);
 }
 
 // x += its planes; normalised -> activations
 template <int PLANES>
 __device__ void normalise(const Shared& shared, const u64* planes, u32 epoch) {
-  constexpr int WIDE = WARPS / R < D / 128 ? WARPS / R : D / 128;  // warps for a row
-  constexpr int EACH = D / (128 * WIDE);                           // groups of four values a thread
+  constexpr int WIDE = divisor(D / 128, WARPS / R);  // warps for a row
+  constexpr int EACH = D / (128 * WIDE);             // groups of four values a thread
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const bool used = warp < R * WIDE;
-  const int row = min(warp / WIDE, R - 1), first = warp % WIDE * 32 + lane;
+  const int row = min(warp / WIDE, R - 1), place = warp % WIDE * 32 + lane;
   float4* x = reinterpret_cast<float4*>(shared.floats(AT_X) + row * D);
   float* scratch = shared.floats(AT_ROWS);
   float4 mine[EACH];
   float sum = 0, square = 0;
 #pragma unroll
-  for (int i = 0; i < EACH; ++i) mine[i] = x[first + i * 32 * WIDE];
+  for (int i = 0; i < EACH; ++i) mine[i] = x[place + i * 32 * WIDE];
   if constexpr (PLANES > 0) {
-    Two more[PLANES * EACH];
-    receive(more, epoch, [&](int i) {
-      return planes + ((i / EACH * R + row) * D + 4 * (first + i % EACH * 32 * WIDE)) / 2;
+    u64 more[PLANES * EACH];
+    receive(shared, more, epoch, [&](int i) {
+      return planes + (i / EACH * R + row) * (D / 4) + place + i % EACH * 32 * WIDE;
     });
 #pragma unroll
     for (int i = 0; i < PLANES * EACH; ++i) {
       float4& to = mine[i % EACH];
-      to.x += low(u32(more[i].first)), to.y += high(u32(more[i].first));
-      to.z += low(u32(more[i].second)), to.w += high(u32(more[i].second));
+      to.x += low(front(more[i])), to.y += high(front(more[i]));
+      to.z += low(back(more[i])), to.w += high(back(more[i]));
     }
     if (used)
 #pragma unroll
-      for (int i = 0; i < EACH; ++i) x[first + i * 32 * WIDE] = mine[i];
+      for (int i = 0; i < EACH; ++i) x[place + i * 32 * WIDE] = mine[i];
   }
 #pragma unroll
   for (int i = 0; i < EACH; ++i) {
@@ -190,11 +205,12 @@ __device__ void normalise(const Shared& shared, const u64* planes, u32 epoch) {
   if (used)
 #pragma unroll
     for (int i = 0; i < EACH; ++i) {
-      const int k = 4 * (first + i * 32 * WIDE);
+      const int k = 4 * (place + i * 32 * WIDE);
       *reinterpret_cast<u32*>(act + stands(k)) = narrow2((mine[i].x - mean) * scale, (mine[i].y - mean) * scale);
       *reinterpret_cast<u32*>(act + stands(k + 2)) = narrow2((mine[i].z - mean) * scale, (mine[i].w - mean) * scale);
     }
   meet();
+  shared.mark(READY);
 }
 
 // The columns of the hidden layer that this CTA's items of the last product need -> activations
@@ -206,14 +222,15 @@ __device__ void take_hidden(const Step& step, const Shared& shared, u32 epoch) {
   for (u32 group = begin / Down::UNITS; begin < end && group <= (end - 1) / Down::UNITS; ++group) {
     const auto four = [&](int j) { return min(threadIdx.x + j * THREADS, R * FOURS - 1); };
     const auto column = [&](int j) { return 4 * (group * FOURS + four(j) % FOURS); };
-    Two seen[TURNS];
-    receive(seen, epoch, [&](int j) { return step.hidden + (four(j) / FOURS * HIDDEN + column(j)) / 2; });
+    u64 seen[TURNS];
+    receive(shared, seen, epoch, [&](int j) { return step.hidden + (four(j) / FOURS * HIDDEN + column(j)) / 4; });
 #pragma unroll
     for (int j = 0; j < TURNS; ++j) {
       u16* to = act + four(j) / FOURS * ACT_H;
-      *reinterpret_cast<u32*>(to + stands(column(j))) = u32(seen[j].first);
-      *reinterpret_cast<u32*>(to + stands(column(j) + 2)) = u32(seen[j].second);
+      *reinterpret_cast<u32*>(to + stands(column(j))) = front(seen[j]);
+      *reinterpret_cast<u32*>(to + stands(column(j) + 2)) = back(seen[j]);
     }
   }
   meet();
+  shared.mark(READY);
 }
