@@ -24,6 +24,7 @@ TRAININGS = {
     "train_shape": "labelled points -> shape tokenizer",
     "train_gpt": "labelled points and captions -> transformer",
     "pack": "trained weights -> assets/mini",
+    "unpack": "a packed model folder -> weights to go on training from",
     "pack_text": "the published text encoder -> assets/mini",
     "pack_known": "captions -> the names that assets/mini knows",
     "evaluate": "assets/mini -> its measures",

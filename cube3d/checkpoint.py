@@ -196,12 +196,16 @@ def random_weights(
     return gpt, shape
 
 
-def save(folder: Path, config: ModelConfig, gpt: GPT, shape: ShapeTokenizer, plan: packing.Plan) -> None:
-    """Write what `load` reads. `plan(name, tensor)` gives (bits, group), or None for float16. Raises SaveError."""
+def save(folder: Path, config: ModelConfig, gpt: GPT | None, shape: ShapeTokenizer, plan: packing.Plan) -> None:
+    """Write what `load` reads, or without `gpt` what `load_shape` reads.
+
+    `plan(name, tensor)` gives (bits, group), or None for float16. Raises SaveError.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(to_json(config), indent=1) + "\n", encoding="utf-8")
-        packing.save(folder, _GPT, gpt.state_dict(), plan)
+        if gpt is not None:
+            packing.save(folder, _GPT, gpt.state_dict(), plan)
         packing.save(folder, _SHAPE, shape.state_dict(), plan)
     except (OSError, SafetensorError) as error:
         raise SaveError(f"The model could not be written to {folder} ({error}); free space or name another.") from error

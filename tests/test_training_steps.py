@@ -12,7 +12,8 @@ from test_training_data import stored_boxes
 from training import CODES, SHAPE, TINY_GPT, balls, gpt_training, shape_training, texts
 
 from cube3d.gpt import GPT
-from cube3d.training import data, run, train_gpt, train_shape
+from cube3d.shape import ShapeTokenizer
+from cube3d.training import data, pack, run, train_gpt, train_shape, unpack
 from cube3d.training.attributes import proportions
 from cube3d.training.codebook import DEAD, RunningCodebook
 from cube3d.training.optim import Optimiser, orthogonalise, schedule
@@ -296,3 +297,15 @@ def test_the_command_trains_and_saves_a_transformer(
     run.restore(folder / "gpt.pt", gpt)
     rows = gpt.shape_proj(shape_training()[0].codebook.normalised())
     torch.testing.assert_close(state["transformer.wte.weight"][:CODES].float(), rows, atol=2e-3, rtol=2e-3)
+
+
+def test_a_tokenizer_packed_alone_is_unpacked_to_go_on_from(tmp_path: Path, small_mini: None) -> None:
+    shape = shape_training()[0]
+    run.save(tmp_path / "shape.pt", shape)
+    pack.main(["--shape", str(tmp_path / "shape.pt"), "--out", str(tmp_path / "packed")])
+    unpack.main(["--model", str(tmp_path / "packed"), "--shape", str(tmp_path / "again.pt")])
+    again = ShapeTokenizer(shape.config)
+    run.restore(tmp_path / "again.pt", again)
+    assert not list((tmp_path / "packed").glob("shape_gpt*"))
+    for (name, tensor), found in zip(shape.state_dict().items(), again.state_dict().values(), strict=True):
+        assert (found - tensor).abs().max() <= 0.1 * tensor.abs().max(), name
