@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.persistent import SPANS, durations
+from bench.launches import SPANS, durations
 from cube3d.checkpoint import random_weights
 from cube3d.config import NAMED, GPTConfig, ModelConfig, ShapeConfig
 from cube3d.engine import Engine
@@ -81,8 +81,8 @@ WIDTHS = [
     (512, 4, 2, "int8", 8),
 ]  # fmt: skip
 CHOICES = [
-    Choices(poll=1), Choices(poll=2, ahead=96, pace=1, pipeline=True), Choices(down=2, under_way=40),
-    Choices(columns=256, out=1), Choices(columns=256, down=1, poll=2),
+    Choices(poll=1, down=2, under_way=40), Choices(poll=2, ahead=96, pace=1, pipeline=True),
+    Choices(columns=256, out=1, down=1),
 ]  # fmt: skip
 
 

@@ -244,6 +244,7 @@ inline void prefetch_map(const char*) {}
 inline void prefetch_box(const char*, int, int, int) {}
 inline void prefetch(const void*, u32) {}
 
+inline u32 this_thread() { return threadIdx.x; }
 inline u32 peek(const u32* word) {
   machine::yield();
   return *word;

@@ -55,14 +55,15 @@ __device__ __forceinline__ void turn(const float* turns, const float (&norm)[8],
 }
 
 __device__ void attend(const Step& step, const Block& block, const Shared& shared, bool alone, u32 epoch, Ring& ring) {
-  const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
+  const u32 thread = this_thread();
+  const int lane = thread % LANES, group = thread / LANES;
   float norm[2][8];
 #pragma unroll
   for (int i = 0; i < 16; ++i) norm[i / 8][i % 8] = block.norm[i / 8 * HD + 8 * lane + i % 8];
   for (u32 item = blockIdx.x; item < ITEMS; item += CTAS) {
     const Positions here(item, shared, alone);
     const float* turns = shared.turns(here.row) + 8 * lane;
-    const bool own = here.part == 0 && threadIdx.x < 32;  // the current token's key and value are not read back
+    const bool own = here.part == 0 && thread < 32;  // the current token's key and value are not read back
     float q[8], key[8], value[8], acc[8] = {}, most = LOWEST, total = 0;
     take_values(step, shared, here, 0, lane, epoch, q);
     if (own)
@@ -114,7 +115,7 @@ __device__ void attend(const Step& step, const Block& block, const Shared& share
       }
       most = top;
       __syncwarp();
-      if ((threadIdx.x & 31) == 0) barrier_arrive(shared.empty(ring.slot));
+      if ((thread & 31) == 0) barrier_arrive(shared.empty(ring.slot));
       ring.advance();
     }
     float* scratch = shared.floats(AT_HEAD);  // (GROUPS, HD), then most and total of each group
@@ -124,7 +125,7 @@ __device__ void attend(const Step& step, const Block& block, const Shared& share
     if (lane == 0) scratch[GROUPS * HD + group] = most, scratch[GROUPS * HD + GROUPS + group] = total;
     meet();
     shared.mark(DONE);
-    if (threadIdx.x < HD) {
+    if (thread < HD) {
       float top = LOWEST, sum = 0, result = 0;
 #pragma unroll
       for (int i = 0; i < GROUPS; ++i) top = fmaxf(top, scratch[GROUPS * HD + i]);
@@ -132,13 +133,13 @@ __device__ void attend(const Step& step, const Block& block, const Shared& share
       for (int i = 0; i < GROUPS; ++i) {
         const float fade = __expf(scratch[GROUPS * HD + i] - top);
         sum += fade * scratch[GROUPS * HD + GROUPS + i];
-        result += fade * scratch[i * HD + threadIdx.x];
+        result += fade * scratch[i * HD + thread];
       }
       result = sum > 0 ? result / sum : 0;
       const u32 two = bf16_2(result, other_lane(result, 1)), next = other_lane(two, 2);
       const u32 to = here.part * R + here.row;
-      if (threadIdx.x % 4 == 0) send(step.parts + (to * D + here.head * HD + threadIdx.x) / 4, two, next, epoch);
-      if (threadIdx.x == 0)
+      if (thread % 4 == 0) send(step.parts + (to * D + here.head * HD + thread) / 4, two, next, epoch);
+      if (thread == 0)
         send(step.shares + to * HEADS + here.head, 0, __float_as_uint(sum > 0 ? top + __logf(sum) : LOWEST), epoch);
     }
     shared.mark(SENT);
@@ -148,11 +149,12 @@ __device__ void attend(const Step& step, const Block& block, const Shared& share
 
 // The parts of every head that this CTA's items of the product behind need -> activations
 __device__ void merge(const Step& step, const Shared& shared, u32 epoch) {
+  const u32 thread = this_thread();
   constexpr u32 FOURS = D / Out::PLANES / 4;  // of a group of columns, a row
   u16* act = reinterpret_cast<u16*>(shared.bytes + AT_ACT);
   const u32 begin = Out::begin(blockIdx.x), end = Out::begin(blockIdx.x + 1);
   const u32 start = begin / Out::UNITS, groups = end > begin ? (end - 1) / Out::UNITS - start + 1 : 0;
-  for (u32 i = threadIdx.x; i < R * groups * FOURS; i += THREADS) {
+  for (u32 i = thread; i < R * groups * FOURS; i += THREADS) {
     const u32 row = i % R, k = (start * FOURS + i / R) * 4, head = k / HD;
     u64 seen[2 * SPLITS];
     receive(shared, seen, epoch, [&](int j) {

@@ -131,3 +131,11 @@ __device__ __forceinline__ void look(const u64* from, Two& seen) {
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(seen.first), "=l"(seen.second) : "l"(from)
                : "memory");
 }
+
+// The number of this thread, found anew wherever it is asked for: what follows from it is not kept from block to block,
+// which would take more registers than there are.
+__device__ __forceinline__ u32 this_thread() {
+  u32 x;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+  return x;
+}

@@ -4,8 +4,9 @@
 // Products of this CTA's items with the activations -> sums of each warp for each item
 template <class S>
 __device__ void multiply(const Shared& shared, int stride, Ring& ring) {
+  const u32 thread = this_thread();
   constexpr int LOADS = SPAN * BYTES / 32;  // of 16 rows of 32 bytes
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const int lane = thread & 31, warp = thread >> 5;
   const bool real = (lane & 7) < R;
   const u32 zero = shared.base + AT_ZERO;
   const u32 act = shared.base + AT_ACT + ((lane & 7) * stride + warp * SPAN + (lane >> 3) * 8) * 2;
@@ -87,19 +88,20 @@ __device__ __forceinline__ float whole(const Shared& shared, int item, int row, 
 // A product, its scales and biases; give(plane, n, place, value) is called by whole warps, neighbours beside neighbours
 template <class S, class Give>
 __device__ void product(const Shared& shared, int stride, const float* scale, const u16* bias, Ring& ring, const Give& give) {
+  const u32 thread = this_thread();
   constexpr int TURNS = (SUM_ITEMS * 16 * R + THREADS - 1) / THREADS;
   const u32 first = S::begin(blockIdx.x), all = S::items() * 16 * R;
   float times[TURNS], more[TURNS];
 #pragma unroll
   for (int j = 0; j < TURNS; ++j) {  // asked for before they are needed
-    const u32 i = threadIdx.x + j * THREADS, item = first + i / (16 * R), place = 16 * (item % S::UNITS) + i % 16;
+    const u32 i = thread + j * THREADS, item = first + i / (16 * R), place = 16 * (item % S::UNITS) + i % 16;
     times[j] = KIND != 0 && i < all ? scale[place] : 1;
     more[j] = bias && item < S::UNITS && i < all ? wide(bias[place]) : 0;  // once, with the first group of columns
   }
   multiply<S>(shared, stride, ring);
 #pragma unroll
   for (int j = 0; j < TURNS; ++j) {
-    const u32 i = threadIdx.x + j * THREADS, item = first + i / (16 * R), place = 16 * (item % S::UNITS) + i % 16;
+    const u32 i = thread + j * THREADS, item = first + i / (16 * R), place = 16 * (item % S::UNITS) + i % 16;
     if (i < all)
       give(item / S::UNITS, i / 16 % R, place, whole(shared, i / (16 * R), i % 16, i / 16 % R) * times[j] + more[j]);
   }
@@ -129,12 +131,13 @@ __device__ void send_narrow(
 // SwiGLU: a unit is 8 rows of gate and their 8 of up -> packets of four: (R, HIDDEN / 4)
 __device__ void send_hidden(
     const Shared& shared, const float* scale, const u16* bias, u64* y, u32 epoch, Ring& ring) {
+  const u32 thread = this_thread();
   constexpr int TURNS = (SUM_ITEMS * 4 * R + THREADS - 1) / THREADS;
   const u32 first = GateUp::begin(blockIdx.x), all = GateUp::items() * 4 * R;
   float times[TURNS][4], more[TURNS][4];
 #pragma unroll
   for (int j = 0; j < TURNS; ++j) {
-    const u32 i = threadIdx.x + j * THREADS, place = 8 * (first + i / (4 * R)) + 2 * (i % 4);
+    const u32 i = thread + j * THREADS, place = 8 * (first + i / (4 * R)) + 2 * (i % 4);
 #pragma unroll
     for (int l = 0; l < 4; ++l) {
       const u32 at = place + l % 2 + l / 2 * HIDDEN;
@@ -145,7 +148,7 @@ __device__ void send_hidden(
   multiply<GateUp>(shared, ACT_D, ring);
 #pragma unroll
   for (int j = 0; j < TURNS; ++j) {
-    const u32 i = threadIdx.x + j * THREADS, two = i % 4, n = i / 4 % R, unit = i / (4 * R);
+    const u32 i = thread + j * THREADS, two = i % 4, n = i / 4 % R, unit = i / (4 * R);
     float value[2] = {};
 #pragma unroll
     for (int l = 0; l < 2 && i < all; ++l) {
@@ -162,9 +165,10 @@ __device__ void send_hidden(
 // x += its planes; normalised -> activations
 template <int PLANES>
 __device__ void normalise(const Shared& shared, const u64* planes, u32 epoch) {
+  const u32 thread = this_thread();
   constexpr int WIDE = divisor(D / 128, WARPS / R);  // warps for a row
   constexpr int EACH = D / (128 * WIDE);             // groups of four values a thread
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const int lane = thread & 31, warp = thread >> 5;
   const bool used = warp < R * WIDE;
   const int row = min(warp / WIDE, R - 1), place = warp % WIDE * 32 + lane;
   float4* x = reinterpret_cast<float4*>(shared.floats(AT_X) + row * D);
@@ -215,12 +219,13 @@ __device__ void normalise(const Shared& shared, const u64* planes, u32 epoch) {
 
 // The columns of the hidden layer that this CTA's items of the last product need -> activations
 __device__ void take_hidden(const Step& step, const Shared& shared, u32 epoch) {
+  const u32 thread = this_thread();
   constexpr u32 FOURS = HIDDEN / Down::PLANES / 4;  // of a group of columns, a row
   constexpr int TURNS = (R * FOURS + THREADS - 1) / THREADS;
   u16* act = reinterpret_cast<u16*>(shared.bytes + AT_ACT);
   const u32 begin = Down::begin(blockIdx.x), end = Down::begin(blockIdx.x + 1);
   for (u32 group = begin / Down::UNITS; begin < end && group <= (end - 1) / Down::UNITS; ++group) {
-    const auto four = [&](int j) { return min(threadIdx.x + j * THREADS, R * FOURS - 1); };
+    const auto four = [&](int j) { return min(thread + j * THREADS, R * FOURS - 1); };
     const auto column = [&](int j) { return 4 * (group * FOURS + four(j) % FOURS); };
     u64 seen[TURNS];
     receive(shared, seen, epoch, [&](int j) { return step.hidden + (four(j) / FOURS * HIDDEN + column(j)) / 4; });
