@@ -46,6 +46,46 @@ new MutationObserver(() => {
   canvas.setAttribute("aria-describedby", "summary");
 }).observe(document.body, { childList: true, subtree: true });
 
+// Gradio's viewer (Babylon's) stands 1.1 diagonals away whatever the shape of its canvas, which cuts off what is tall, and
+// on a narrow canvas what is wide. Here it goes as far as the upright cylinder around the object fits with a margin:
+// so far that the object can be turned, too.
+const ELEVATION = (18 * Math.PI) / 180;  // of the camera, as layout.CAMERA has it
+const MARGIN = 1.1;
+const distance = ([x, y, z], fov, aspect) => {
+  const [sin, cos, up] = [Math.sin(ELEVATION), Math.cos(ELEVATION), 1 / Math.tan(fov / 2)];
+  const [radius, half] = [Math.hypot(x, z) / 2, y / 2];
+  const sides = radius * Math.hypot(cos, up / aspect) + half * sin;
+  const top = radius * Math.abs(cos - sin * up) + half * (sin + cos * up);
+  const bottom = radius * (cos + sin * up) + half * Math.abs(sin - cos * up);
+  return MARGIN * Math.max(sides, top, bottom);
+};
+const frame = ({ Viewer }) => {
+  const configure = Viewer.prototype._getCameraConfig;
+  if (!configure) return;  // another gradio's viewer frames as it likes
+  Viewer.prototype._getCameraConfig = function (models) {
+    const config = configure.call(this, models);
+    const bounds = this._getWorldBounds(models);
+    const [camera, engine] = [this._camera, this._engine];
+    const away = () => distance(bounds.size, camera.fov, engine.getAspectRatio(camera));
+    engine.onResizeObservable.remove(this.framed);
+    if (!bounds) return config;
+    let before = config.radius = away();
+    this.framed = engine.onResizeObservable.add(() => {
+      camera.radius *= away() / before;
+      before = away();
+    });
+    return config;
+  };
+};
+const viewerCode = () => document.querySelector("link[rel=modulepreload][href*='/lib-']");
+const loaded = new MutationObserver(() => {
+  if (!viewerCode()) return;
+  loaded.disconnect();
+  import(viewerCode().href).then(frame);  // before its viewer has fetched anything to frame
+});
+loaded.observe(document.head, { childList: true });
+loaded.observe(document.body, { childList: true, subtree: true });
+
 // The picked one of several variations.
 document.addEventListener("click", (event) => {
   const picked = event.target.closest(".pick button");

@@ -17,9 +17,20 @@ expect.set_options(timeout=15_000)  # two slow cores may be busy with something 
 
 def coloured(page: Page) -> float:
     """Share of the viewer's pixels that are neither grey ground nor grey text: the red cap of the fake's mushroom."""
+    return float(_coloured(page).mean())
+
+
+def margin(page: Page) -> float:
+    """What is free between the coloured pixels and the nearest edge of the viewer, as a share of its shorter side."""
+    mask = _coloured(page)
+    places = np.argwhere(mask)
+    return float(min(*places.min(0), *(mask.shape - 1 - places.max(0))) / min(mask.shape))
+
+
+def _coloured(page: Page) -> np.ndarray:
     picture = Image.open(io.BytesIO(page.locator("#viewer canvas").screenshot())).convert("RGB")
     pixels = np.asarray(picture, np.int16)
-    return float((pixels.max(-1) - pixels.min(-1) > 90).mean())
+    return pixels.max(-1) - pixels.min(-1) > 90
 
 
 def wait_until_drawn(page: Page) -> None:

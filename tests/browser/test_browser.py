@@ -7,7 +7,7 @@ from itertools import repeat
 import pytest
 import trimesh
 from playwright.sync_api import expect
-from screen import coloured, finish, generate, overflow, running, say, wait_until, wait_until_drawn
+from screen import coloured, finish, generate, margin, overflow, running, say, wait_until, wait_until_drawn
 
 from cube3d.downloads import DOWNLOADS
 from cube3d.page import strings
@@ -213,6 +213,21 @@ def test_babylon_draws_the_small_file_as_it_draws_the_plain_one(visit):
     page.wait_for_timeout(1000)
     assert coloured(page) == pytest.approx(plain, rel=0.05)
     assert b"KHR_mesh_quantization" in fetched[0]
+
+
+@pytest.mark.parametrize("sides", [(0.4, 1, 0.4), (1, 0.3, 0.4), (1, 0.8, 0.3)], ids=["tower", "sword", "boat"])
+def test_the_viewer_shows_all_of_an_object_on_every_screen(visit, sides):
+    box = trimesh.creation.box(sides)
+    box.visual.vertex_colors = [220, 30, 20, 255]
+    page = visit()
+    page.route("**/*.glb", lambda route: route.fulfill(body=box.export(file_type="glb")))
+    generate(page)
+    finish(page)
+    wait_until_drawn(page)
+    for width, height in (1280, 860), (900, 1400), (390, 844):  # wide, a narrow column, and square
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_timeout(1500)  # until the camera stands still
+        assert 0.02 < margin(page) < 0.25, (width, height)
 
 
 def _fulfill_small(route) -> bytes:
