@@ -1,7 +1,8 @@
 // What a visitor made, kept in this browser alone: pictures to open again, and the keys that delete.
 const KEPT = "cube3d.history";
 const MOST = 60;
-const key = (id) => "cube3d.key." + id;
+const KEY = "cube3d.key.";
+const key = (id) => KEY + id;
 
 // A browser may forbid a page inside another one, as on Hugging Face, to keep anything, or have no room: then until it is left.
 const until = new Map();
@@ -23,6 +24,7 @@ const storage = {
     until.delete(name);
     kept?.removeItem(name);
   },
+  names: () => [...until.keys(), ...Object.keys(kept ?? {})],
 };
 
 // What another program wrote under this name counts for nothing.
@@ -42,6 +44,15 @@ const write = (entries) => {
 const forget = (id) => {
   storage.removeItem(key(id));
   write(read().filter((entry) => entry.id !== id));
+};
+
+// A key names an object, and who knows its name may see and delete it: none stays behind for the next at this computer,
+// of objects that the history no longer has room for either.
+const clear = (button) => {
+  if (!confirm(button.dataset.clear)) return;
+  for (const name of storage.names()) if (name.startsWith(KEY)) storage.removeItem(name);
+  for (const each of document.querySelectorAll("[data-delete]")) each.hidden = true;
+  write([]);
 };
 
 // Prompts are anyone's text: they go in as text, never as markup.
@@ -109,7 +120,7 @@ document.addEventListener("click", (event) => {
   if (!button) return;
   if (button.dataset.copy) copy(button);
   else if (button.dataset.delete) remove(button);
-  else write([]);
+  else clear(button);
 });
 
 // A GLB dropped anywhere but on the mesh input gives back its recipe.

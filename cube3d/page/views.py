@@ -120,7 +120,8 @@ def history(say: Say) -> str:
     """The visitor's own objects; history.js puts them in."""
     return (
         f"<h2>{say('history')} <small>{say('history.hint')}</small></h2>"
-        f'<button type="button" data-clear>{say("history.clear")}</button><ul class="shelf"></ul>'
+        f'<button type="button" data-clear="{say("history.clear.sure")}">{say("history.clear")}</button>'
+        '<ul class="shelf"></ul>'
     )
 
 

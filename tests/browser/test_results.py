@@ -110,6 +110,7 @@ def test_another_tab_shows_what_was_made_and_cleared_here(visit, site):
     generate(page)
     finish(page)
     expect(other.locator("#history li")).to_have_count(1)
+    page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name=say("history.clear")).click()
     expect(other.locator("#history li")).to_have_count(0)
 
@@ -152,11 +153,33 @@ def test_the_history_survives_a_reload_opens_again_and_is_cleared(visit):
     expect(page.get_by_label(say("prompt"))).to_have_value("a red mushroom")
     wait_until_drawn(page)
     expect(visit().locator("#history")).to_be_hidden()
+    page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name=say("history.clear")).click()
     expect(page.locator("#history")).to_be_hidden()
     page.reload()
     expect(page.locator("#generate")).to_be_enabled()
     expect(page.locator("#history")).to_be_hidden()
+
+
+def test_clearing_the_history_says_what_is_lost_and_leaves_no_key(visit):
+    keys = "Object.keys(localStorage).filter(name => name.startsWith('cube3d.key.')).length"
+    page = visit()
+    made(page)
+    page.evaluate("localStorage.setItem('cube3d.key.made-long-ago', 'secret')")
+    wait_until_drawn(page)
+    delete, clear = (page.get_by_role("button", name=say(name), exact=True) for name in ("delete", "history.clear"))
+    asked = []
+    page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+    clear.click()
+    assert asked == [say("history.clear.sure")]
+    expect(page.locator("#history li")).to_have_count(1)
+    expect(delete).to_be_visible()
+    assert page.evaluate(keys) == 2
+    page.once("dialog", lambda dialog: dialog.accept())
+    clear.click()
+    expect(page.locator("#history")).to_be_hidden()
+    expect(delete).to_be_hidden()
+    assert page.evaluate(keys) == 0
 
 
 @pytest.mark.parametrize("drop", [False, True], ids=["chosen", "dropped"])
