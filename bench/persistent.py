@@ -33,7 +33,7 @@ from cube3d.config import NAMED  # noqa: E402
 from cube3d.kernels.matrix import Format  # noqa: E402
 from cube3d.kernels.shares import PARTS, USUAL, Choices, misfit  # noqa: E402
 
-CLOSE = 0.02  # relative error to the chain, above which a variant is wrong
+CLOSE = 0.1  # relative error to the chain, above which a variant is wrong; both round to 16 bits, block after block
 AXES: dict[str, list[dict[str, Any]]] = {  # what may be changed together, the most promising first
     "poll": [{"poll": 2}, {"poll": 1}, {"poll": 0}],
     "ahead": [{"ahead": 128}, {"ahead": 192}, {"ahead": 64}, {"ahead": 0}],

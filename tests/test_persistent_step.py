@@ -140,12 +140,13 @@ def test_a_profile_says_when_each_part_waited_and_worked(tmp_path):
     config, state, gpt = made.gpt.config, made._slots[:1], made.gpt
     macros = sizes(config, 2, ctas, "bf16", CONDITIONS, STEPS, made.capacity, choices)
     marks = torch.zeros(ctas, 3, MARKS, dtype=torch.int64)
+    blocks = [matrices(w, "bf16") for w in made._weights]
+    head = matrix(gpt.lm_head.weight.data[:CODES].bfloat16(), None, "bf16")
+    caches = [(k[:2].bfloat16(), v[:2].bfloat16()) for k, v in made._cache]
+    x, scores = gpt.embed(state.token).repeat_interleave(2, 0), torch.zeros(2, CODES)
     argument, kept = arguments(
-        macros, products(config, choices), [matrices(w, "bf16") for w in made._weights],
-        [w.qk_norm for w in made._weights], [(k[:2].bfloat16(), v[:2].bfloat16()) for k, v in made._cache],
-        matrix(gpt.lm_head.weight.data[:CODES].bfloat16(), None, "bf16"), state.position, made._turns,
-        gpt.embed(state.token).repeat_interleave(2, 0), torch.zeros(2, CODES),
-        partial(stand_in, macros["COLUMNS"]), marks,
+        macros, products(config, choices), blocks, [w.qk_norm for w in made._weights], caches, head, state.position,
+        made._turns, x, scores, partial(stand_in, macros["COLUMNS"]), marks,
     )  # fmt: skip
     built(tmp_path, macros | {"EPS": "1e-6f"}).run(ctypes.c_void_p(argument.data_ptr()), ctas, 0)
     assert kept

@@ -255,9 +255,7 @@ inline u64 clocks() {
 }
 inline u64 nanoseconds() { return clocks(); }
 
-inline void send(u64* to, u32 low, u32 high, u32 epoch) {
-  *to = u64(high) << 32 | (low & ~1u) | (epoch & 1), ++machine::progress;
-}
+inline void send(u64* to, u64 packet) { *to = packet, ++machine::progress; }
 struct Two {
   u64 first, second;
 };

@@ -138,9 +138,10 @@ __device__ void attend(const Step& step, const Block& block, const Shared& share
       result = sum > 0 ? result / sum : 0;
       const u32 two = bf16_2(result, other_lane(result, 1)), next = other_lane(two, 2);
       const u32 to = here.part * R + here.row;
-      if (thread % 4 == 0) send(step.parts + (to * D + here.head * HD + thread) / 4, two, next, epoch);
+      if (thread % 4 == 0) send(step.parts + (to * D + here.head * HD + thread) / 4, packet(two, next, epoch));
       if (thread == 0)
-        send(step.shares + to * HEADS + here.head, 0, __float_as_uint(sum > 0 ? top + __logf(sum) : LOWEST), epoch);
+        send(step.shares + to * HEADS + here.head,
+             packet(0, __float_as_uint(sum > 0 ? top + __logf(sum) : LOWEST), epoch));
     }
     shared.mark(SENT);
     meet();

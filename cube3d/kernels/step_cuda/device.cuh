@@ -115,10 +115,8 @@ __device__ __forceinline__ u64 nanoseconds() {
   return time;
 }
 
-// A packet: 63 bits from one CTA to others. The last bit is that of the epoch, so that it arrives whole and nothing else
-// need be waited for: a reader, who looks at the same packets every epoch, finds this epoch's or the last one's there.
-__device__ __forceinline__ void send(u64* to, u32 low, u32 high, u32 epoch) {
-  const u64 packet = u64(high) << 32 | (low & ~1u) | (epoch & 1);
+// 64 bits from one CTA to others, which arrive together
+__device__ __forceinline__ void send(u64* to, u64 packet) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(packet) : "memory");
 }
 struct Two {

@@ -61,8 +61,8 @@ constexpr int PARTS = 5, BLOCKED = PARTS * EVENTS, ISSUED = BLOCKED + 1, TIME = 
 // Shared memory, in bytes
 constexpr int AT_X = 0, AT_ACT = AT_X + R * D * 4, AT_SUMS = AT_ACT + R * ACT_H * 2;
 constexpr int AT_HEAD = AT_SUMS + SUM_ITEMS * WARPS * 16 * R * 4, AT_ROWS = AT_HEAD + GROUPS * (HD + 2) * 4;
-constexpr int AT_ZERO = AT_ROWS + 256, AT_FETCHED = AT_ZERO + 16, AT_FULL = AT_FETCHED + 16, AT_EMPTY = AT_FULL + 8 * STAGES;
-constexpr int AT_TURNS = AT_EMPTY + 8 * STAGES, AT_PLACES = AT_TURNS + R / 2 * HD * 4;
+constexpr int AT_ZERO = AT_ROWS + 256, AT_FETCHED = AT_ZERO + 16, AT_FULL = AT_FETCHED + 16;
+constexpr int AT_EMPTY = AT_FULL + 8 * STAGES, AT_TURNS = AT_EMPTY + 8 * STAGES, AT_PLACES = AT_TURNS + R / 2 * HD * 4;
 constexpr int AT_BLOCKS = (AT_PLACES + R / 2 * 4 + 15) / 16 * 16;
 constexpr int AT_RING = (AT_BLOCKS + BLOCKS * int(sizeof(Block)) + 1023) / 1024 * 1024;
 
@@ -127,12 +127,17 @@ __device__ __forceinline__ int stands(int k) {
   return KIND == 0 ? k : (k & ~15) | (k & 2) << 2 | (k & 12) >> 1 | (k & 1);
 }
 
+// A packet: values, and in place of the first one's last bit that of the epoch. So it proves its arrival, and nothing else
+// need be waited for: a reader, who looks at the same packets every epoch, finds this epoch's or the last one's there.
+__device__ __forceinline__ u64 packet(u32 front, u32 back, u32 epoch) {
+  return u64(back) << 32 | (front & ~1u) | (epoch & 1);
+}
 __device__ __forceinline__ u32 front(u64 packet) { return u32(packet) & ~1u; }
 __device__ __forceinline__ u32 back(u64 packet) { return u32(packet >> 32); }
 
 // COUNT packets, or pairs of them, once all are of this epoch; at(i): where they are. Whole warps come here. POLL says how
-// it is found out that they came, which all CTAs do at the same time: 0, each thread asks for its first, then for the
-// rest; 1, one lane asks for its first, then all for all; 2, all ask for all, and again for what was not there.
+// they are waited for, which all CTAs do at much the same time: 0, each thread asks for its first, then for the rest; 1,
+// one lane asks for its first, then all for all; 2, all ask for all, and again for what was not there.
 __device__ __forceinline__ bool there(u64 seen, u32 epoch) { return ((u32(seen) ^ epoch) & 1) == 0; }
 __device__ __forceinline__ bool there(const Two& seen, u32 epoch) {
   return there(seen.first, epoch) && there(seen.second, epoch);

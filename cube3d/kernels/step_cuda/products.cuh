@@ -114,7 +114,7 @@ __device__ void send_wide(const Shared& shared, const float* scale, const u16* b
   product<S>(shared, ACT_D, scale, bias, ring, [&](u32 plane, u32 n, u32 place, float value) {
     const float next = other_lane(value, 1);
     if (place % 2 == 0)
-      send(y + ((plane * R + n) * N + place) / 2, __float_as_uint(value), __float_as_uint(next), epoch);
+      send(y + ((plane * R + n) * N + place) / 2, packet(__float_as_uint(value), __float_as_uint(next), epoch));
   });
 }
 
@@ -124,7 +124,7 @@ __device__ void send_narrow(
     const Shared& shared, int stride, const float* scale, const u16* bias, u64* y, u32 epoch, Ring& ring) {
   product<S>(shared, stride, scale, bias, ring, [&](u32 plane, u32 n, u32 place, float value) {
     const u32 two = bf16_2(value, other_lane(value, 1)), next = other_lane(two, 2);
-    if (place % 4 == 0) send(y + ((plane * R + n) * D + place) / 4, two, next, epoch);
+    if (place % 4 == 0) send(y + ((plane * R + n) * D + place) / 4, packet(two, next, epoch));
   });
 }
 
@@ -157,7 +157,7 @@ __device__ void send_hidden(
       value[l] = __fdividef(gate, 1 + __expf(-gate)) * up;
     }
     const u32 both = narrow2(value[0], value[1]), next = other_lane(both, 1);
-    if (i < all && two % 2 == 0) send(y + (n * HIDDEN + 8 * (first + unit) + 2 * two) / 4, both, next, epoch);
+    if (i < all && two % 2 == 0) send(y + (n * HIDDEN + 8 * (first + unit) + 2 * two) / 4, packet(both, next, epoch));
   }
   shared.mark(SENT);
 }

@@ -29,7 +29,8 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32 * HELPERS, 1) persiste
   const u32 launch = *step.launches;
   __syncthreads();
   if (threadIdx.x >= THREADS) {
-    if (threadIdx.x == THREADS && !(LEAVE_OUT & 2)) fetch<Fill>(step, shared, true);
+    if (LEAVE_OUT & 2) return;
+    if (threadIdx.x == THREADS) fetch<Fill>(step, shared, true);
     if (AHEAD > 0 && threadIdx.x == THREADS + 32) fetch<Ahead>(step, shared, false);
     return;
   }

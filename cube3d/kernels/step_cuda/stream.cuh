@@ -1,6 +1,6 @@
 // The order of a step -> its weights, and the keys and values of earlier tokens, in shared memory, as far ahead as there
-// is room. One thread of each CTA does nothing else; another one asks for what lies further ahead, to be had from the L2
-// cache. Knows no arithmetic.
+// is room. One thread of each CTA does nothing else; another asks for what lies further ahead, into the L2 cache. Knows
+// no arithmetic.
 
 // The next stage into shared memory, when there is room for it. No more than LIMIT are under way, so that what the other
 // threads read meanwhile does not queue behind them.
