@@ -145,8 +145,10 @@ __device__ __forceinline__ bool there(const Two& seen, u32 epoch) {
 template <class Seen, int COUNT, class At>
 __device__ __forceinline__ void receive(const Shared& shared, Seen (&seen)[COUNT], u32 epoch, const At& at) {
   if constexpr (POLL < 2 && !(LEAVE_OUT & 1)) {
-    if (POLL == 0 || threadIdx.x % 32 == 0) do look(at(0), seen[0]);
+    if (POLL == 0 || threadIdx.x % 32 == 0) {
+      do look(at(0), seen[0]);
       while (!there(seen[0], epoch));
+    }
     __syncwarp();
     shared.mark(FIRST);
   }
