@@ -24,7 +24,7 @@ def margin(page: Page) -> float:
     """What is free between the coloured pixels and the nearest edge of the viewer, as a share of its shorter side."""
     mask = _coloured(page)
     places = np.argwhere(mask)
-    return float(min(*places.min(0), *(mask.shape - 1 - places.max(0))) / min(mask.shape))
+    return float(min(*places.min(0), *(np.array(mask.shape) - 1 - places.max(0))) / min(mask.shape))
 
 
 def _coloured(page: Page) -> np.ndarray:
