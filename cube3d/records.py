@@ -184,6 +184,7 @@ class Result:
     glb: bytes = field(repr=False)
     notices: tuple[str, ...] = field(default=())
     kept: int = 0  # tokens at the beginning that are another object's
+    objects: int = 1  # of a scene
 
     @property
     def info(self) -> dict[str, Any]:
@@ -198,6 +199,7 @@ class Result:
             "licence": self.model.licence,
             "tokens": int(self.tokens.size),
             "kept": self.kept,
+            "objects": self.objects,
             "faces": self.report.faces,
             "vertices": self.report.vertices,
             "watertight": self.report.watertight,

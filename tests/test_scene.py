@@ -480,7 +480,7 @@ def test_the_report_counts_what_is_in_the_file():
     _, result = scene("three mushrooms", ground=False)
     one = finished(Request("a mushroom", seed=7), MODEL)
     assert (result.report.faces, result.report.shells) == (3 * one.report.faces, 3 * one.report.shells)
-    assert result.report.faces_requested == 30_000
+    assert result.report.faces_requested == 30_000 and result.info["objects"] == 3
     assert result.timings.tokens == one.timings.tokens < result.timings.total
 
 

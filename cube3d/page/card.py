@@ -8,7 +8,6 @@ from typing import Any
 from ..checks import PRINT_SIZES
 from ..downloads import DOWNLOADS, GLB, LODS, SMALL
 from ..export import PRINT_SIZE, PRINTED
-from ..scene import parse
 from ..store import Stored
 from . import share
 from .strings import Say
@@ -57,7 +56,7 @@ def metres(info: dict[str, Any]) -> tuple[float, float, float]:
 
 def facts(info: dict[str, Any], say: Say) -> list[tuple[str, str]]:
     asked = info["request"]["faces"]
-    single = parse(info["prompt"]).single
+    single = info.get("objects", 1) == 1  # what was stored before scenes were counted says nothing
     over = asked is None or (single and info["faces"] > asked)  # a notice says why
     count = "triangles.all" if over else "triangles.of" if single else "triangles.each"
     sides = metres(info)

@@ -47,6 +47,7 @@ def compose(plan: ScenePlan, results: Sequence[Result | None], ground: bool = Tr
         timings=_timings([result.timings for result in made.values()], time.perf_counter() - began),
         glb=glb,
         notices=tuple(dict.fromkeys([*missing, *(notice for result in made.values() for notice in result.notices)])),
+        objects=sum(thing.count for thing in kept.objects),
     )
 
 

@@ -148,6 +148,12 @@ def test_a_card_calls_no_budget_a_limit_that_was_passed(store):
     assert "1,376" in said and "at most" not in said
 
 
+def test_a_card_says_what_was_made_and_reads_no_prompt_again(store):
+    made = finished(Request("no chairs", faces=5000), FakePipeline().info)  # which is refused by now
+    assert "at most 5,000" in card(store.save(made), say)
+    assert "at most 5,000 an object" in card(store.save(replace(made, id="two-chairs", objects=2)), say)
+
+
 def test_a_long_prompt_is_cut_in_the_heading_and_said_in_full_beside_it(store):
     def heading(prompt):
         said = card(store.save(finished(Request(prompt), FakePipeline().info)), say)
