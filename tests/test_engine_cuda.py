@@ -144,7 +144,10 @@ def wide() -> GPT:
 
 
 @pytest.mark.parametrize("way", [Functions.triton, Functions.persistent], ids=["kernels", "persistent"])
-@pytest.mark.parametrize(("kind", "error"), [("bf16", 0.02), ("fp8", 0.08), ("int8", 0.03)])
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("bf16", 0.02), ("fp8", 0.13), ("int8", 0.045)],  # of these random weights, rounding alone costs 0.102 and 0.033
+)
 def test_kernels_at_the_released_width_are_near_the_forward_in_float32(wide, kind, error, way):
     if way is Functions.persistent and (reason := cannot_persist(wide.config, torch.device("cuda"), kind)):
         pytest.skip(reason)
