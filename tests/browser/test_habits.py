@@ -37,7 +37,9 @@ def test_the_page_speaks_the_visitors_language(visit, pipeline, locale):
 
 def test_the_keyboard_alone_makes_opens_and_downloads_an_object(visit, pipeline):
     page = visit()
+    expect(page.get_by_label(say("prompt"), exact=True)).to_be_focused()
     page.keyboard.type("a red mushroom")
+    expect(page.locator("#reading")).to_have_text(say("count", used=3, room=30))  # the page answers what is typed
     page.keyboard.press("Control+Enter")
     finish(page)
 
