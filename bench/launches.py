@@ -7,9 +7,7 @@ which variants there are.
 from __future__ import annotations
 
 import multiprocessing
-import statistics
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -20,7 +18,8 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from cube3d.config import NAMED  # noqa: E402 - run from anywhere
+from bench.timing import replayed  # noqa: E402 - run from anywhere
+from cube3d.config import NAMED  # noqa: E402
 from cube3d.kernels.matrix import Format  # noqa: E402
 from cube3d.kernels.shares import BLOCKED, EVENTS, PARTS, TIME, Choices  # noqa: E402
 
@@ -47,9 +46,8 @@ def durations(marks: Tensor, clocks: float) -> dict[str, dict[str, float]]:
         at = dict(zip(EVENTS, of.flatten(0, 1).unbind(-1), strict=True))
         found[name] = {}
         for span, (start, end) in SPANS.items():
-            came = (at["sent"] > at["begin"]) & (
-                at[end] > 0
-            )  # not every CTA attends, nor has every variant every event
+            # not every CTA attends, nor has every variant every event
+            came = (at["sent"] > at["begin"]) & (at[end] > 0)
             passed = (at[end] - (at[start] if start else 0))[came]
             found[name][span] = passed.median().item() / clocks if len(passed) else 0.0
     return found
@@ -79,26 +77,6 @@ class Facts:
     conditions: int
     steps: int
     capacity: int
-
-
-def replayed(work: Callable[[], Any], launches: int, repeats: int = 15) -> float:
-    """Median milliseconds of `work`, of which one graph holds so many."""
-    work()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(launches):
-            work()
-    graph.replay()
-    found = []
-    for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        found.append(begin.elapsed_time(end) / launches)
-    return statistics.median(found)
 
 
 class Held:
@@ -141,7 +119,7 @@ class Held:
             first, second = (self.chain.logits(0, count).flatten(0, 1) for _ in range(2))
             found[f"error_{2 * count}_rows"] = _error(first, self.wanted[count])
             found[f"agree_{2 * count}_rows"] = torch.equal(first, second)
-        return found | {"ms": replayed(lambda: self.chain._scores(0, 1), 8)}
+        return found | {"ms": replayed(lambda: self.chain._scores(0, 1), 8, 15)}
 
     def profile(self, choices: Choices) -> dict[str, Any]:
         """Where the time of a launch goes, in microseconds."""

@@ -12,7 +12,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,8 @@ from triton.runtime.errors import OutOfResources
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from cube3d import checkpoint  # noqa: E402 - run from anywhere
+from bench.timing import replayed  # noqa: E402 - run from anywhere
+from cube3d import checkpoint  # noqa: E402
 from cube3d.benchmark import read_bandwidth  # noqa: E402
 from cube3d.config import NAMED  # noqa: E402
 from cube3d.engine import Engine  # noqa: E402
@@ -61,25 +62,6 @@ CHOICES: dict[str, list[Any]] = {  # of the plan, the most promising first
     "many_narrow": [tensor.Tile(*tile) for tile in MANY_NARROW],
     "head": WIDE,
 }
-
-
-def replayed(work: Callable[[], None], repeats: int = 7) -> float:
-    """Median seconds of `work`, captured as one graph."""
-    work()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    graph.replay()
-    seconds = []
-    for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        seconds.append(begin.elapsed_time(end) / 1e3)
-    return statistics.median(seconds)
 
 
 def multiply(name: str, tile: tuple[int, ...], x: Tensor, weights: list[Matrix], y: Tensor) -> None:
@@ -150,7 +132,7 @@ def main() -> None:
             left_out += 1
             continue
         try:
-            seconds = replayed(partial(multiply, name, tile, x, weights, y)) / len(weights)
+            seconds = replayed(partial(multiply, name, tile, x, weights, y)) / 1e3 / len(weights)
         except OutOfResources as error:
             print(f"{name:8} {tile!s:20} does not fit this card: {error}")
             continue
