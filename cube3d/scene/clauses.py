@@ -17,9 +17,9 @@ from .words import ANY, DESCRIBING, INSIDE, MATERIALS, VERB
 _PLACE = rf"(?:{ANY})\s+"
 _THERE = rf"{VERB}(?:there\s+(?:is|are)\s+)?"
 _SIDE = r"(?:on|to|at) (?:the|its) (?P<side>left|right)(?:(?:-hand)? side)?"
-_OWN_FIRST = r"(?:on top|in front|nearby|(?:on|to|at) (?:the|its) (?:left|right)(?: side)?)"
-_OWN = rf"(?:{_OWN_FIRST}|underneath|below|beneath|behind)"
-_OWN_FIRST = rf"(?:{_OWN_FIRST}\s*,?|{_OWN}\s*,)"
+_OWN_ALONE = r"(?:on top|in front|nearby|(?:on|to|at) (?:the|its) (?:left|right)(?: side)?)"
+_OWN = rf"(?:{_OWN_ALONE}|underneath|below|beneath|behind)"
+_OWN_FIRST = rf"(?:{_OWN_ALONE}\s*,?|{_OWN}\s*,)"
 _NEW = re.compile(  # where, within a line, a place comes before what stands there: ", on it a cup"
     rf"(?:\s*[,.]\s*(?:and\s+)?|\s+and\s+)(?=(?:{_PLACE}{PRONOUN}\s*,?|{_OWN_FIRST})\s+{_THERE}{START}"
     rf"|{START}[\w' -]{{0,60}}?\s{_OWN}(?:\s*[,.]|\s+and\s|$))",

@@ -42,14 +42,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=checkpoint.ASSETS / "mini")
     options = parser.parse_args(arguments)
     config = NAMED["mini"]
-    shape = ShapeTokenizer(config.shape)
+    shape, gpt = ShapeTokenizer(config.shape), GPT(config.gpt) if options.gpt else None
     run.restore(options.shape, shape)
-    if options.gpt:
-        gpt = GPT(config.gpt)
+    if gpt is not None:
         run.restore(options.gpt, gpt)
-        checkpoint.save(options.out, config, gpt, shape, plan)
-    else:
-        checkpoint.save(options.out, config, None, shape, light)
+    checkpoint.save(options.out, config, gpt, shape, plan if gpt is not None else light)
     for path in sorted(options.out.glob("shape_*")):
         print(f"{path.stat().st_size / 1e6:6.2f} MB  {path}")
 
